@@ -21,8 +21,8 @@ from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import Record, ScoreFiles
 from toosure.recipes.benchmark.tables import grouped
-from toosure.recipes.radius.rows import TAKEN
-from toosure.recipes.series import spread_text
+from toosure.recipes.radius.rows import CHOSEN
+from toosure.recipes.series import mean_std_text
 
 HERE = Path(__file__).parent
 DATA_SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
@@ -40,11 +40,11 @@ def chosen(files: ScoreFiles, data: str) -> Methods:
     """
     setting = Setting(data=data)
     groups = grouped(files, setting, data)
-    words = {**methods.SHARPNESS_AWARE[data], "ASAM, steered": TAKEN, **methods.OTHERS}
+    words = {**methods.SHARPNESS_AWARE[data], "ASAM, steered": CHOSEN, **methods.OTHERS}
     labels = {
         name: protocol.label(protocol.config(setting, word, data, 0))
         for name, word in words.items()
-        if not protocol.missing_word(word)
+        if not protocol.unknown_word_error(word)
     }
     found = {name: groups.get(label, []) for name, label in labels.items()}
     return {name: records for name, records in found.items() if len(records) > 1}
@@ -62,11 +62,11 @@ def table_rows(files: ScoreFiles, data: str) -> list[str]:
         cells = [
             f"{name} (`{protocol.label(records[0].config)}`)",
             str(len(records)),
-            spread_text([100 * scores["accuracy"] for scores in raw]),
-            spread_text([scores["nll"] for scores in raw], ".3f"),
-            spread_text([scores["nll"] for scores in after], ".3f"),
-            spread_text([100 * scores["ece"] for scores in raw]),
-            spread_text([100 * scores["ece"] for scores in after]),
+            mean_std_text([100 * scores["accuracy"] for scores in raw]),
+            mean_std_text([scores["nll"] for scores in raw], ".3f"),
+            mean_std_text([scores["nll"] for scores in after], ".3f"),
+            mean_std_text([100 * scores["ece"] for scores in raw]),
+            mean_std_text([100 * scores["ece"] for scores in after]),
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return rows

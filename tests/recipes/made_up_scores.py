@@ -6,9 +6,8 @@ import numpy as np
 
 from toosure.recipes import Setting
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.csam.tables import Scored
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow
 from toosure.recipes.gamma_net import sweeps
-from toosure.recipes.gamma_net.rows import MethodRow
 
 IMAGES = 2000
 
@@ -43,11 +42,11 @@ def record_with(config, accuracy=0.9, ece=0.02, tce=0.01, sharpness=None):
     )
 
 
-def scored(setting, row, **numbers):
+def scored(row, **numbers):
     """Return a row whose runs, or mixtures of runs, all have the same numbers."""
-    records = [record_with(config, **numbers) for config in row.configs(setting)]
-    records += [mixture_with(mixture, **numbers) for mixture in row.mixtures(setting)]
-    return Scored(row, records)
+    records = [record_with(config, **numbers) for config in row.configs]
+    records += [mixture_with(mixture, **numbers) for mixture in row.mixtures]
+    return ScoredRow(row, records)
 
 
 def mixture_with(mixture, **numbers):
@@ -73,4 +72,5 @@ def residual_row(name, *errors, accuracy=0.9, expected=None, rows=None, **others
         test = {**record.test, "mce": error / 100}
         test |= {key: value / 100 for key, value in others.items()}
         records.append(replace(record, test=test, rows=rows))
-    return MethodRow(name, len(errors) if expected is None else expected, tuple(records))
+    row = Row(name, (), len(errors) if expected is None else expected)
+    return ScoredRow(row, records)

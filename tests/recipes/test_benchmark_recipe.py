@@ -15,9 +15,9 @@ from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol, tables
 from toosure.recipes.benchmark.paired import PairedScores, accuracy_nll_ece
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import ScoreFiles, damaged_lines, scored_names
+from toosure.recipes.benchmark.score_files import ScoreFiles, damaged_lines, saved_names
+from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.csam import ensemble_rows
-from toosure.recipes.csam.tables import Scored
 from toosure.recipes.csam.unknown_data import unknown_data
 from toosure.recipes.parameters import network_size
 
@@ -53,7 +53,7 @@ def test_a_method_becomes_the_words_of_a_run(method, words):
     [("focal+mmce", "two words of the kind loss"), ("focall", "`toosure methods` lists them")],
 )
 def test_a_wrong_method_says_why(method, why):
-    assert why in protocol.missing_word(method)
+    assert why in protocol.unknown_word_error(method)
     assert protocol.configs(Setting(), method, "cifar10", [0]) == []
     with pytest.raises(ValueError, match=f"--method {method[:5]}"):
         methods.table(Setting(methods=(method,)))
@@ -94,7 +94,7 @@ def test_every_kept_run_is_one_of_the_recipe(kept):
     known = {run.name for run in methods.table(BOTH) + methods.choice(BOTH)}
     first = list(kept.records)[:44]
     assert len(first) == 44 and set(first) <= known and not kept.unreadable
-    assert scored_names(BOTH) == set(kept.records)
+    assert saved_names(BOTH) == set(kept.records)
 
 
 def test_kept_scores_give_the_published_means(kept):
@@ -108,7 +108,7 @@ def test_kept_scores_give_the_published_means(kept):
 def test_examples_agree_with_the_scores(kept):
     scores = PairedScores(kept.examples, resamples=1)
     for record in list(kept.records.values())[:6]:
-        accuracy, nll, ece = scores.over_resamples(record.name, accuracy_nll_ece)[0]
+        accuracy, nll, ece = scores.resampled_scores(record.name, accuracy_nll_ece)[0]
         assert accuracy == pytest.approx(100 * record.test["accuracy"])
         assert nll == pytest.approx(record.test["nll"], rel=1e-4)
         assert ece == pytest.approx(100 * record.test["ece"], abs=1e-3)
@@ -116,7 +116,7 @@ def test_examples_agree_with_the_scores(kept):
 
 def test_a_record_survives_its_line():
     record = record_with(protocol.config(Setting(), "sam", "cifar10", 1), sharpness=12.5)
-    again = Record.of_line(record.line())
+    again = Record.of_values(json.loads(record.line()))
     assert again == record and again.training_seconds == 2.0 and again.data == "cifar10"
 
 
@@ -131,7 +131,7 @@ def test_a_line_with_an_unknown_word_is_left_out_and_kept_in_the_file(tmp_path):
     files = ScoreFiles(tmp_path)
     assert list(files.records) == [record.name] and "no_such_loss" in files.unreadable[0]
     assert damaged_lines(tmp_path) == 0
-    assert scored_names(Setting(scores=str(tmp_path))) == {record.name, "theirs"}
+    assert saved_names(Setting(scores=str(tmp_path))) == {record.name, "theirs"}
 
     (tmp_path / "scores.jsonl").write_text(text + record.line()[:50] + "\n7\n")
     assert damaged_lines(tmp_path) == 2
@@ -176,8 +176,8 @@ def test_the_columns_of_shifts_are_of_the_runs_that_were_judged():
 def test_table_1_of_csam_has_its_right_half():
     setting = Setting()
     row = ensemble_rows.ood(setting)[0]
-    records = [replace(record_with(c), shifts=shifts_with()) for c in row.configs(setting)]
-    table = unknown_data([Scored(row, records)])
+    records = [replace(record_with(c), shifts=shifts_with()) for c in row.configs]
+    table = unknown_data([ScoredRow(row, records)])
     cells = dict(zip(table.header, table.rows[0], strict=True))
     assert cells["corrupted"].startswith("90.00") and cells["svhn"] == "–"
     assert cells["paper: SVHN"] == "83.94 ± .96"
@@ -304,12 +304,3 @@ def test_csam_quick_from_the_command_to_the_page(tmp_path):
     for part in ("sam-variants", "baselines", "losses", "grid", "sharpness", "ood"):
         assert f"\n## {part}: " in text
     assert "kappa_max" in text and "no claim is judged" in text
-
-
-def test_a_score_that_an_older_record_lacks_is_said_and_not_guessed():
-    config = protocol.config(Setting(), "sgd", "cifar10", 0)
-    old, new = record_with(config), record_with(config)
-    del old.test["auroc_ovr_binned"]
-    place = tables.HEADER.index("AUROC")
-    assert tables.row("sgd", [new, old])[place] == "99.00 (1 of 2)"
-    assert tables.row("sgd", [old])[place] == "not kept"

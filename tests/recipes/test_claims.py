@@ -10,12 +10,13 @@ from made_up_scores import record_with
 
 from toosure.config import RunConfig
 from toosure.recipes import RunStore, Setting, recipe
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow
 from toosure.recipes.reproduce import cost, judge_parts, longest_first
 from toosure.recipes.too_sharp import (
     bulk_sgd,
     calmo,
     certificates,
-    couplings,
+    correlations,
     figures,
     hypotheses,
     mse,
@@ -52,7 +53,7 @@ def test_table_1_is_the_mean_over_rates_and_two_deviations_decide(tmp_path):
     write_column(tmp_path, "SGD", [0.6, 0.7, 0.7, 0.72])  # 2.3 deviations below 0.84
     write_column(tmp_path, "Muon", [0.0, 0.0, 0.0, 0.0])
     findings = table1.findings(PAPER, RunStore(tmp_path))
-    claims = {c.says: c for c in findings.claims}
+    claims = {c.statement: c for c in findings.claims}
     gd = claims["Table 1: r of train ECE and sharpness, GD"]
     assert gd.found.startswith("0.68 ± 0.05 (n = 4") and gd.passed is True
     assert gd.paper == "0.83 ± 0.08"
@@ -67,7 +68,7 @@ def test_table_1_is_the_mean_over_rates_and_two_deviations_decide(tmp_path):
 def test_test_rows_pair_the_held_out_error_with_the_held_out_sharpness(tmp_path):
     a, b = with_r(0.95)
     write_column(tmp_path, "GD", [-0.5] * 4, val_ece=a, val_mmce=-a, val_gn_sharpness=b)
-    by_row = couplings.read_couplings(PAPER, RunStore(tmp_path))
+    by_row = correlations.read_correlations(PAPER, RunStore(tmp_path))
     assert by_row["test ECE"]["GD"][0][0].pearson == pytest.approx(0.95)
     assert by_row["test KCE"]["GD"][0][0].pearson == pytest.approx(-0.95)
     assert by_row["train KCE"]["GD"][0][0].pearson == pytest.approx(-0.5)
@@ -105,7 +106,7 @@ def test_quick_and_other_data_are_not_judged_by_the_papers_figures(tmp_path):
         assert {claim.paper for claim in findings.claims} == {""}
         assert not [row for row in findings.tables[0].rows if "paper" in row[0]]
         (drawing,) = (
-            d for d in figures.of_table_1(setting, RunStore(tmp_path)) if d.name == "table1"
+            d for d in figures.table_1_drawings(setting, RunStore(tmp_path)) if d.name == "table1"
         )
         assert "paper" not in drawing.note and len(drawing.draw().data) == 2
 
@@ -158,7 +159,7 @@ def test_one_jump_at_the_edge_of_stability_is_no_peak_and_the_caption_agrees(tmp
     assert findings.claims[1].found.startswith("8 of 8 runs; peaks 0 to 0 steps apart")
     assert "running means over 5% of a run (400 steps)" in findings.tables[0].note
 
-    (drawing,) = figures.of_figure_1(PAPER, store)
+    (drawing,) = figures.figure_1_drawings(PAPER, store)
     assert (
         "rise and fall in 8 of 8 runs. Their peaks are 0 to 0 steps apart; in 8 of 8"
         in drawing.note
@@ -177,10 +178,10 @@ def test_peak_area_and_settling(tmp_path):
     write_run(tmp_path, config, train_ece=np.array([0.9, 0.1, 0.3, 0.009, 0.02, 0.005]))
     run = RunStore(tmp_path).run(config)
     assert summaries.peak_ece(run) == 0.3
-    assert summaries.settling_step(run) == 8000
+    assert summaries.step_below(run) == 8000
     assert summaries.ece_area(run, until=1600) == pytest.approx(1600 * 0.5)
     write_run(tmp_path / "never", config, train_ece=np.full(6, 0.02))
-    assert summaries.settling_step(RunStore(tmp_path / "never").run(config)) == np.inf
+    assert summaries.step_below(RunStore(tmp_path / "never").run(config)) == np.inf
 
 
 def write_table(out, tops):
@@ -271,7 +272,7 @@ def test_longer_bulk_runs_say_how_often_they_renew_and_what_they_are_held_agains
         write_run(tmp_path, config, train_loss=loss, train_gn_sharpness=loss, train_ece=loss)
     findings = bulk_sgd.long_run_findings(PAPER, RunStore(tmp_path))
     sharp, falling = findings.claims
-    assert sharp.says.endswith("over 20,000 steps, directions renewed every 10 steps")
+    assert sharp.statement.endswith("over 20,000 steps, directions renewed every 10 steps")
     assert sharp.paper == "thousands, over 100,000 steps, directions renewed at every step"
     assert (sharp.passed, falling.passed) == (False, True)
     assert findings.tables[0].note.endswith("each step, directions renewed every 10 steps.")
@@ -378,9 +379,9 @@ def test_certificates_that_checked_nothing_do_not_pass(tmp_path):
 # -- CalMO ----------------------------------------------------------------------------------
 
 
-def scored(accuracy, ece, seeds=3):
+def scored(accuracy, ece, seeds=3, expected=3):
     (config,) = calmo.cell_configs(Setting(seeds=(0,)), ("SGD", "CE"))
-    return [record_with(config, accuracy, ece)] * seeds
+    return ScoredRow(Row("a cell", (), expected), [record_with(config, accuracy, ece)] * seeds)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +392,7 @@ def scored(accuracy, ece, seeds=3):
         (scored(0.74, 0.05), False),  # calibrated at a price
         (scored(0.80, 0.09), False),
         (scored(0.76, 0.05, seeds=2), None),
-        ([], None),
+        (scored(0.76, 0.05, seeds=0), None),
     ],
 )
 def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
@@ -401,7 +402,10 @@ def test_calmo_must_not_cost_accuracy(calmo_scores, expected):
 
 def test_one_seed_of_calmo_is_reported_and_not_judged():
     claim = calmo.improvement_claim(
-        PAPER, "AdamW", scored(0.75, 0.08, seeds=1), scored(0.76, 0.05, seeds=1)
+        PAPER,
+        "AdamW",
+        scored(0.75, 0.08, seeds=1, expected=1),
+        scored(0.76, 0.05, seeds=1, expected=1),
     )
     assert claim.passed is None and claim.note == "n = 1: reported, not judged"
 
@@ -479,8 +483,8 @@ def test_nothing_is_judged_where_runs_are_missing(tmp_path, part):
 def test_parts_are_chosen_by_name():
     too_sharp = recipe("too-sharp")
     assert [p.name for p in too_sharp.chosen(["mse", "table1"])] == ["table1", "mse"]
-    usual = [p.name for p in too_sharp.chosen([])]
-    assert "calmo" in usual and "calmo-more" not in usual
+    by_default = [p.name for p in too_sharp.chosen([])]
+    assert "calmo" in by_default and "calmo-more" not in by_default
     with pytest.raises(ValueError, match=r"no part 'tabel1'\. Known: table1"):
         too_sharp.chosen(["tabel1"])
     with pytest.raises(ValueError, match=r"no recipe 'x'\. Known: too-sharp, gamma-net"):

@@ -17,7 +17,7 @@ def main_rows(accuracy=None, ece=None, setting=PAPER, of=rows.sam_variants):
     made = {}
     for row in of(setting)[:5]:
         share = accuracies.get(row.name, 0.9)
-        made[row.name] = scored(setting, row, accuracy=share, ece=errors.get(row.name, 0.02))
+        made[row.name] = scored(row, accuracy=share, ece=errors.get(row.name, 0.02))
 
     examples = {
         record.name: examples_with(record.test["accuracy"], record.test["ece"])
@@ -80,7 +80,7 @@ def test_temperature_is_reported_without_a_verdict():
 def test_csam_must_have_the_lowest_error_of_all_rows(ece, passed):
     setting = Setting(data="cifar100")
     made = {
-        row.name: scored(setting, row, ece=ece if row.name == "CSAM" else 0.02)
+        row.name: scored(row, ece=ece if row.name == "CSAM" else 0.02)
         for row in rows.baselines(setting)
     }
     claim = claims.lowest_error_claim(setting, "cifar100", made)
@@ -104,10 +104,7 @@ def test_csam_must_have_the_lowest_error_of_all_rows(ece, passed):
 def test_the_order_of_sharpness(sharpness, passed):
     setting = Setting(data="cifar100")
     values = dict(zip(claims.SHARPEST_FIRST, sharpness, strict=True))
-    made = {
-        row.name: scored(setting, row, sharpness=values[row.name])
-        for row in rows.sharpness(setting)
-    }
+    made = {row.name: scored(row, sharpness=values[row.name]) for row in rows.sharpness(setting)}
     assert verdicts(claims.sharpness_claims(setting, made)) == passed
 
 
@@ -168,7 +165,7 @@ def test_sam_and_csam_on_another_loss(csam, passed):
     setting = Setting(data="cifar100", seeds=(0, 1))
     errors = {"FL": 0.04, "FL+SAM": 0.02, "FL+CSAM": csam}
     made = {
-        row.name: scored(setting, row, ece=errors.get(row.name.partition(": ")[2], 0.02))
+        row.name: scored(row, ece=errors.get(row.name.partition(": ")[2], 0.02))
         for row in rows.combined(setting)
     }
     claim = parts.chain_claim(setting, made, "ResNet-56: FL")
@@ -183,22 +180,22 @@ def test_the_rows_are_those_of_the_paper():
     assert counts == [16, 9, 10, 12]
     assert len(rows.networks(one)) == 27 and len(rows.sharpness(one)) == 5
     assert rows.sharpness(Setting()) == [] and ensemble_rows.ood(one) == []
-    assert all(row.configs(one) for row in rows.baselines(one))
+    assert all(row.configs for row in rows.baselines(one))
     assert paper.TABLE_S5["CSAM"]["ECE"] == "1.93 ± .15"  # as printed
 
 
 def test_sharpness_shares_its_runs_with_the_variants():
     one = Setting(data="cifar100")
-    variants = {c.name for row in rows.sam_variants(one) for c in row.configs(one)}
-    shared = [r.name for r in rows.sharpness(one) if r.configs(one)[0].name in variants]
+    variants = {c.name for row in rows.sam_variants(one) for c in row.configs}
+    shared = [r.name for r in rows.sharpness(one) if r.configs[0].name in variants]
     assert shared == ["SGD", "SAM", "CSAM"]
 
 
 def test_the_full_size_is_the_papers():
     full = Setting(data="cifar100", full=True)
-    config = rows.baselines(full)[0].configs(full)[0]
+    config = rows.baselines(full)[0].configs[0]
     assert (config.model, config.steps, config.batch) == ("wrn28_10", 70_312, 128)
-    assert rows.baselines(full)[0].length == "wrn28_10, 200"
+    assert rows.length_text(rows.baselines(full)[0]) == "wrn28_10, 200"
     assert {row.size.model for row in rows.sam_variants(full)} == {"resnet56"}
 
 
@@ -207,12 +204,15 @@ def test_tiny_imagenet_is_one_of_the_networks():
     both = Setting(data="cifar10,tiny_imagenet", full=True)
     made = rows.networks(both)
     assert len(made) == 27 + 9 and made[-1].name == "ResNet-18: CSAM"
-    assert made[-1].figures["accuracy"] == "57.13 ± .96" and made[-1].length == "resnet18, 200"
-    config = made[-1].configs(both)[0]
+    assert (
+        made[-1].figures["accuracy"] == "57.13 ± .96"
+        and rows.length_text(made[-1]) == "resnet18, 200"
+    )
+    config = made[-1].configs[0]
     assert config.data == "tiny_imagenet:augment=true" and config.steps == 148_437
 
     short = Setting(data="tiny_imagenet")
-    assert rows.networks(short)[0].length == "resnet18, 30"
+    assert rows.length_text(rows.networks(short)[0]) == "resnet18, 30"
     assert len(recipe("csam").part("networks").configs(short)) == 9
     with pytest.raises(ValueError, match="networks also on tiny_imagenet"):
         recipe("csam").part("grid").configs(short)
@@ -224,7 +224,7 @@ def test_the_order_is_judged_on_tiny_imagenet_too():
     made = {}
     for row in rows.networks(setting):
         name = row.name.partition(": ")[2]
-        made[name] = scored(setting, row, ece=errors.get(name, 0.02))
+        made[name] = scored(row, ece=errors.get(name, 0.02))
     made["SGD"] = made["CE"]
     records = [record for each in made.values() for record in each.records]
     examples = {record.name: examples_with(0.9, record.test["ece"]) for record in records}
@@ -236,7 +236,7 @@ def test_the_order_is_judged_on_tiny_imagenet_too():
 
 
 def test_what_two_tables_print_differently_is_found():
-    found = contradictions.printed()
+    found = contradictions.differing_figures()
     assert found["Mixup, CIFAR-10, WRN-28-10: ECE"] == "2.21 ± 1.11 (3), 4.66 ± 1.11 (S7)"
     assert found["DualFocal, CIFAR-100, WRN-28-10: ECE"] == "2.68 ± .51 (S5), 12.66 ± .51 (S7)"
     assert found["LS, CIFAR-100, ResNet-56: ECE"] == "4.38 ± .14 (S13), 2.31 ± .15 (S16)"

@@ -16,10 +16,9 @@ from toosure.cli import app
 from toosure.posthoc import Temperature
 from toosure.recipes import RunStore, Setting, recipe
 from toosure.recipes.benchmark import mixture_shifts
-from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
-from toosure.recipes.benchmark.score_files import ScoreFiles
+from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.csam import ensemble_rows, parts
-from toosure.recipes.needed_runs import KeptScores, missing_configs
+from toosure.recipes.needed_runs import SavedScores, missing_configs
 from toosure.recipes.recipe import RunMixture
 from toosure.runs import Run
 from toosure.shifts.record import ShiftRecord
@@ -38,10 +37,10 @@ def row_named(setting, name):
 
 def test_an_ensemble_is_five_runs_of_the_row_beside_it():
     setting = Setting()
-    vanilla = row_named(setting, "SAM/Vanilla").configs(setting)
-    (mixture,) = row_named(setting, "SAM/Ensemble").mixtures(setting)
+    vanilla = row_named(setting, "SAM/Vanilla").configs
+    (mixture,) = row_named(setting, "SAM/Ensemble").mixtures
     assert [member.seed for member in mixture.members] == [0, 1, 2, 3, 4]
-    assert list(mixture.members[:3]) == vanilla and mixture.extra == set(mixture.members[3:])
+    assert mixture.members[:3] == vanilla and mixture.extra == set(mixture.members[3:])
     assert mixture.config == vanilla[0]
     assert [member.data for member in mixture.members][3] == "cifar10:augment=true,seed=3"
     assert len(set(PART.configs(setting))) == 3 * (5 + 1)
@@ -49,7 +48,7 @@ def test_an_ensemble_is_five_runs_of_the_row_beside_it():
 
 def test_mixtures_of_several_seeds_share_no_member():
     setting = Setting(full=True)
-    mixtures = row_named(setting, "SGD/Ensemble").mixtures(setting)
+    mixtures = row_named(setting, "SGD/Ensemble").mixtures
     assert [mixture.config.seed for mixture in mixtures] == [0, 1, 2]  # as the rows beside it
     seeds = [member.seed for mixture in mixtures for member in mixture.members]
     assert seeds == list(range(15)) and len({mixture.name for mixture in mixtures}) == 3
@@ -70,7 +69,7 @@ def names(configs):
 def kept(tmp_path):
     """The scores of every single run of Table 1, without shifts; no mixture, and no folder."""
     setting = Setting(scores=str(tmp_path / "kept"))
-    alone = [c for row in ensemble_rows.ood(setting) for c in row.configs(setting)]
+    alone = [c for row in ensemble_rows.ood(setting) for c in row.configs]
     ScoreFiles(tmp_path / "kept").write([record_with(config) for config in alone])
     return setting
 
@@ -83,39 +82,25 @@ def test_members_are_missing_until_their_mixture_is_kept(kept, tmp_path):
     mixtures = PART.mixtures(kept)
     members = names(member for mixture in mixtures for member in mixture.members)
     assert missing(kept, tmp_path) == members and len(members) == 15
-    scores = KeptScores(kept, mixtures)
+    scores = SavedScores(kept, mixtures)
     judged_alone = [c for c in PART.configs(kept) if scores.needs_scores(c)]
     assert judged_alone == []  # they are trained for the mixture, not to be judged again
 
-    mixture_files(kept).write([mixture_with(mixture) for mixture in mixtures[:2]])
+    score_files(kept).write([mixture_with(mixture) for mixture in mixtures[:2]])
     assert missing(kept, tmp_path) == names(mixtures[2].members)
 
 
 def test_with_shifts_a_mixture_is_kept_once_it_was_judged_on_them(kept, tmp_path):
     mixtures = PART.mixtures(kept)
-    mixture_files(kept).write([mixture_with(mixture) for mixture in mixtures])
+    score_files(kept).write([mixture_with(mixture) for mixture in mixtures])
     assert missing(kept, tmp_path) == set()
     shifts = replace(kept, shifts=True)
     assert missing(shifts, tmp_path) == names(PART.configs(shifts))
 
     records = [replace(mixture_with(mixture), shifts=SHIFTS) for mixture in mixtures]
-    mixture_files(kept).write(records)
-    alone = [c for row in ensemble_rows.ood(kept) for c in row.configs(kept)]
+    score_files(kept).write(records)
+    alone = [c for row in ensemble_rows.ood(kept) for c in row.configs]
     assert missing(shifts, tmp_path) == names(alone)  # members 3 and 4 are shown nowhere
-
-
-def test_a_run_that_trained_all_members_at_once_stands_for_the_mixture(kept, tmp_path):
-    """Older score files keep `deep_ensemble:members=5`."""
-    mixture = PART.mixtures(kept)[0]
-    plain = mixture.config
-    at_once = replace(plain, objective="deep_ensemble:members=5")
-    assert mixture.at_once == at_once.name
-    ScoreFiles(tmp_path / "kept").write([record_with(at_once, ece=0.007)])
-    assert not names(mixture.extra) & missing(kept, tmp_path)
-
-    found = parts.ood(kept, RunStore(tmp_path / "none"))
-    (shown,) = [row for row in found.tables[0].rows if row[0].startswith("SGD/Ensemble")]
-    assert shown[4] == "0.70"
 
 
 # -- scores ---------------------------------------------------------------------------------------
@@ -137,11 +122,11 @@ def runs_with_predictions(out, configs):
 def test_the_scores_of_a_mixture_are_those_of_the_mean_probability(kept, tmp_path):
     mixture = PART.mixtures(kept)[0]
     test, _, labels = runs_with_predictions(tmp_path / "runs", mixture.members)
-    add_mixtures(mixture_files(kept), [mixture], RunStore(tmp_path / "runs"))
+    score_files(kept).add_mixtures([mixture], RunStore(tmp_path / "runs"))
 
     shutil.rmtree(tmp_path / "runs")
-    files = mixture_files(kept)
-    record = files.records[mixture.name]
+    files = score_files(kept)
+    record = files.mixtures[mixture.name]
     mixed = test.softmax(-1).mean(0).log()
     for name in ("accuracy", "nll", "ece", "smece", "brier"):
         expected = float(getattr(metrics, name)(mixed, labels))
@@ -162,9 +147,9 @@ def test_members_of_the_same_split_have_a_temperature(tmp_path):
     members = tuple(replace(first, seed=seed) for seed in (0, 1))
     mixture = RunMixture(first, members)
     test, val, labels = runs_with_predictions(tmp_path, members)
-    files = mixture_files(Setting())
-    add_mixtures(files, [mixture], RunStore(tmp_path))
-    record = files.records[mixture.name]
+    files = ScoreFiles()
+    files.add_mixtures([mixture], RunStore(tmp_path))
+    record = files.mixtures[mixture.name]
 
     fitted = Temperature().fit(val.softmax(-1).mean(0).log(), labels)
     assert record.temperature == pytest.approx(float(fitted.temperature), rel=1e-4)
@@ -179,41 +164,40 @@ def test_a_mixture_that_is_judged_later_is_kept_again_with_its_shifts(kept, tmp_
     out = tmp_path / "runs"
     runs_with_predictions(out, mixture.members)
     for _ in range(2):
-        add_mixtures(mixture_files(kept), [mixture], RunStore(out))
+        score_files(kept).add_mixtures([mixture], RunStore(out))
     record = ShiftRecord(9, 9, dict(CELL), {("fog", 1): dict(CELL)})
     file = mixture_shifts.shifts_file(out, mixture)
     file.parent.mkdir()
     file.write_text(json.dumps(record.as_json()))
     for _ in range(2):
-        add_mixtures(mixture_files(kept), [mixture], RunStore(out))
+        score_files(kept).add_mixtures([mixture], RunStore(out))
 
     first, second = (tmp_path / "kept" / "mixtures.jsonl").read_text().splitlines()
     assert json.loads(first)["shifts"] is None
     assert json.loads(second)["shifts"]["mean"]["ece"] == 0.25
-    assert mixture_files(kept).records[mixture.name].shifts["images"] == 9
+    assert score_files(kept).mixtures[mixture.name].shifts["images"] == 9
 
 
 def test_a_mixture_waits_for_all_of_its_members(kept, tmp_path):
     mixture = PART.mixtures(kept)[0]
     runs_with_predictions(tmp_path / "runs", mixture.members[:4])
     store = RunStore(tmp_path / "runs")
-    files = mixture_files(kept)
-    add_mixtures(files, [mixture], store)
-    assert files.records == {} and store.problems == {mixture.members[4].name: "missing"}
+    files = score_files(kept)
+    files.add_mixtures([mixture], store)
+    assert files.mixtures == {} and store.problems == {mixture.members[4].name: "missing"}
 
 
 def test_the_claims_pair_a_mixture_with_the_single_run_of_its_seed(kept, tmp_path):
     """Every number comes from files: three vanilla runs, and one mixture for each optimizer."""
-    singles, mixed = ScoreFiles(tmp_path / "kept"), mixture_files(kept)
-    for record in singles.records.values():
-        singles.examples[record.name] = examples_with(0.9, 0.03)
-    singles.write(list(singles.records.values()))
-    made = [mixture_with(mixture, ece=0.01) for mixture in PART.mixtures(kept)]
-    mixed.examples |= {record.name: examples_with(0.9, 0.01) for record in made}
-    mixed.write(made)
+    files = score_files(kept)
+    singles = list(files.records.values())
+    mixed = [mixture_with(mixture, ece=0.01) for mixture in PART.mixtures(kept)]
+    files.examples |= {record.name: examples_with(0.9, 0.03) for record in singles}
+    files.examples |= {record.name: examples_with(0.9, 0.01) for record in mixed}
+    files.write([*singles, *mixed])
 
     found = parts.ood(kept, RunStore(tmp_path / "none"))
-    claims = {claim.says: claim for claim in found.claims}
+    claims = {claim.statement: claim for claim in found.claims}
     for optimizer in ("SGD", "SAM", "CSAM"):
         claim = claims[f"Ensemble lowers the ECE of {optimizer}"]
         assert claim.passed is True and "paired -2.00" in claim.found and "(n = 1)" in claim.found
@@ -245,7 +229,7 @@ def test_quick_with_shifts_keeps_mixtures_when_the_run_folders_are_gone(tmp_path
     for mixture in PART.mixtures(setting):
         shifts = [bool(Run(out / member.name).shifts) for member in mixture.members]
         assert shifts == [True] + 4 * [False]
-        record = mixture_files(setting).records[mixture.name]
+        record = score_files(setting).mixtures[mixture.name]
         assert record.shifts["images"] == 20 and set(record.shifts["ood"]) == {"corrupted", "noise"}
         assert "energy" not in record.shifts["ood"]["noise"]["scores"]
         assert record.temperature is not None  # digits have one split for all seeds

@@ -1,5 +1,6 @@
 """The figures of the CSAM recipe: what is kept for them, their claims, and their drawings."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +14,15 @@ from toosure.cli import app
 from toosure.posthoc import HistogramBinning, Isotonic
 from toosure.quantities.of_sam import SAM_PATH
 from toosure.recipes import RunStore, Setting
-from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY, calibrated_errors
 from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY, calibrated_errors
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.csam import figure_claims, figure_data, figure_rows, figures, sweep_claims
 from toosure.recipes.csam.charts import Curve, Panel, draw
 from toosure.recipes.csam.figure_data import FigureRuns, Theory
 
 PAPER = Setting(data="cifar10,cifar100")
-MOMENTS = figure_rows.PATH_MOMENTS
+MOMENTS = figure_rows.PATHS_SHOWN_AT
 
 
 def verdicts(claims):
@@ -72,7 +73,7 @@ def test_the_theory_is_read_from_the_rows_that_were_kept():
         {"epoch": 2.0, **numbers, **late, "train/sam_kappa_min_unconverged": 1.0},
     ]
     row = figure_rows.along_training(PAPER)[0]
-    record = replace(record_with(row.configs(PAPER)[0]), rows=rows)
+    record = replace(record_with(row.configs[0]), rows=rows)
     found = figure_data.theory_of(record)
     assert found.epochs.tolist() == [1.0, 2.0] and found.failed == 2 and found.unconverged == 1
     assert found.path[0].tolist() == [0.0, -0.25, -0.5, -0.75, -1.0]
@@ -142,7 +143,7 @@ def test_a_calibrator_with_a_worse_nll_has_its_own_error():
     found = calibrated_errors(val, test)["histogram"]
     assert found < raw / 2
 
-    config = figure_rows.gammas(PAPER)[0].configs(PAPER)[0]
+    config = figure_rows.gammas(PAPER)[0].configs[0]
     kept = record_with(config)
     older = {"histogram": kept.test["ece"] + 1e-9, "isotonic": 0.01}  # before: raw in its place
     errors = figure_data.errors_of(replace(kept, calibrated_ece=older))
@@ -150,9 +151,9 @@ def test_a_calibrator_with_a_worse_nll_has_its_own_error():
 
 
 def test_a_record_keeps_rows_and_errors_and_reads_lines_without_them():
-    record = record_with(figure_rows.gammas(PAPER)[0].configs(PAPER)[0])
+    record = record_with(figure_rows.gammas(PAPER)[0].configs[0])
     kept = replace(record, rows=[{"step": 1.0}], calibrated_ece={"isotonic": 0.01})
-    again = Record.of_line(kept.line())
+    again = Record.of_values(json.loads(kept.line()))
     assert again.rows == [{"step": 1.0}] and again.calibrated_ece == {"isotonic": 0.01}
     assert figure_data.errors_of(record) == {"raw": 2.0, "temperature": 1.0}
     assert figure_data.errors_of(again)["isotonic"] == 1.0
@@ -169,16 +170,16 @@ def swept(entropy, accuracy, ece):
 
 def test_a_growing_radius():
     numbers = swept((1, 2, 3, 4, 5), (90, 92, 93, 92, 91), (3, 2, 1, 2, 3))
-    judged = sweep_claims.radius_claims(PAPER, "cifar10", numbers, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", numbers, 5, has_inner_optimum=True)
     assert verdicts(judged) == [True, True, True]
-    judged = sweep_claims.radius_claims(PAPER, "cifar100", numbers, 5, turns=False)
+    judged = sweep_claims.radius_claims(PAPER, "cifar100", numbers, 5, has_inner_optimum=False)
     assert verdicts(judged) == [True, False] and len(judged) == 2
 
     falling = swept((1, 2, 2, 4, 5), (90, 91, 92, 93, 94), (5, 4, 3, 2, 1))
-    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, has_inner_optimum=True)
     assert verdicts(judged) == [False, False, False]
     del falling[0.2]
-    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, turns=True)
+    judged = sweep_claims.radius_claims(PAPER, "cifar10", falling, 5, has_inner_optimum=True)
     assert {claim.note for claim in judged} == {"1 of 5 runs missing or ended early"}
 
 
@@ -186,17 +187,19 @@ def test_a_larger_network_under_a_growing_radius():
     flat = (1, 2, 3, 4, 5)
     small = swept(flat, flat, (2, 1, 1, 3, 4))
     large = swept(flat, flat, (3, 2, 1, 1, 2))
-    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, turns=True)
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, has_inner_optimum=True)
     assert verdicts(judged) == [True, True] and judged[1].found == "rho 0.2: 2.00 : 4.00"
-    judged = sweep_claims.capacity_claims(PAPER, "cifar10", large, small, 5, turns=True)
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", large, small, 5, has_inner_optimum=True)
     assert verdicts(judged) == [False, False]
-    judged = sweep_claims.capacity_claims(PAPER, "cifar100", small, large, 5, turns=False)
+    judged = sweep_claims.capacity_claims(
+        PAPER, "cifar100", small, large, 5, has_inner_optimum=False
+    )
     assert verdicts(judged) == [True]  # of what follows the paper speaks for CIFAR-10
 
     del small[0.2]
-    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, turns=True)
+    judged = sweep_claims.capacity_claims(PAPER, "cifar10", small, large, 5, has_inner_optimum=True)
     assert {claim.note for claim in judged} == {"1 of 10 runs missing or ended early"}
-    absent = sweep_claims.capacity_claims(PAPER, "cifar10", {}, large, 5, turns=True)
+    absent = sweep_claims.capacity_claims(PAPER, "cifar10", {}, large, 5, has_inner_optimum=True)
     assert {claim.note for claim in absent} == {"no complete run"}
 
 
@@ -226,16 +229,16 @@ def test_the_entropy_of_the_label_is_that_of_two_classes():
 def test_the_runs_are_the_papers_and_shared_with_other_parts():
     from toosure.recipes.csam import rows
 
-    names = {c.name for row in figure_rows.all_rows(PAPER) for c in row.configs(PAPER)}
-    grid = {c.name for row in rows.grid(PAPER) for c in row.configs(PAPER)}
+    names = {c.name for row in figure_rows.all_rows(PAPER) for c in row.configs}
+    grid = {c.name for row in rows.grid(PAPER) for c in row.configs}
     assert (
         len(names & grid) == 8
     )  # CIFAR-10: five gammas at rho .05, SAM at .1; CIFAR-100: SAM twice
-    (theory_run,) = [r for r in figure_rows.all_rows(PAPER) if "sam_theory" in r.measure]
+    (theory_run,) = [r for r in figure_rows.all_rows(PAPER) if "sam_theory" in r.configs[0].measure]
     assert theory_run.method == "sam:rho=0.05" and theory_run.size.model == "resnet56"
 
     full = Setting(data="cifar10", full=True)
-    config = figure_rows.along_training(full)[0].configs(full)[0]
+    config = figure_rows.along_training(full)[0].configs[0]
     assert {50, 150, 200} <= {round(step * 128 / 45_000) for step in config.at}
     assert config.steps == 70_312
 
@@ -246,7 +249,7 @@ def test_kept_scores_draw_figure_1(tmp_path):
     setting = Setting(data="cifar10,cifar100", scores=str(kept))
     for row in figure_rows.networks(setting):
         if row.name.startswith("ResNet-18"):
-            record = record_with(row.configs(setting)[0])
+            record = record_with(row.configs[0])
             files.records[record.name] = record
             files.examples[record.name] = examples_with(0.7, 0.1)
     files.write(list(files.records.values()))
@@ -274,7 +277,7 @@ def test_nothing_kept_nothing_drawn():
 @pytest.mark.parametrize(("count", "names"), [(1, []), (2, ["fig-s6"])])
 def test_a_single_gamma_is_no_curve(count, names):
     rows = figure_rows.gammas(PAPER)[:count]
-    runs = FigureRuns({row: record_with(row.configs(PAPER)[0]) for row in rows}, {})
+    runs = FigureRuns({row: record_with(row.configs[0]) for row in rows}, {})
     assert [drawing.name for drawing in figures.sweep_drawings(PAPER, runs)] == names
 
 

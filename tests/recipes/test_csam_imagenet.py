@@ -21,7 +21,7 @@ PAPER = Setting()
 
 
 def test_the_runs_are_those_of_the_paper():
-    configs = {row.name: row.config(PAPER) for row in imagenet_rows.all_rows()}
+    configs = {row.name: row.configs[0] for row in imagenet_rows.all_rows(PAPER)}
     assert len(configs) == 13 and len(set(configs.values())) == 13
     assert {c.data for c in configs.values()} == {"imagenet:val=0,val_share=0.2,augment=true"}
 
@@ -41,15 +41,17 @@ def test_the_runs_are_those_of_the_paper():
 
 def test_each_row_stands_beside_the_papers_figures():
     """SAM on ViT-S/32 is in both tables, with different figures."""
-    rows = {row.name: row for row in imagenet_rows.all_rows()}
-    assert rows["ResNet-50/CSAM"].in_table_2["ECE C3"] == "5.47"
-    assert rows["ViT-S/32/SAM"].in_table_2["ECE"] == "3.04"
-    assert rows["ViT-S/32/SAM"].in_table_s14["ECE"] == "2.47"
-    assert rows["ViT-S/32/MBLS"].in_table_s14["ECE"] == "2.21"
-    assert not rows["ViT-S/32/MBLS"].in_table_2 and not rows["ViT-S/16/SAM"].in_table_s14
+    table_2 = {row.name: row for row in imagenet_rows.table_2(PAPER)}
+    table_s14 = {row.name: row for row in imagenet_rows.table_s14(PAPER)}
+    assert table_2["ResNet-50/CSAM"].figures["ECE C3"] == "5.47"
+    assert table_2["ViT-S/32/SAM"].figures["ECE"] == "3.04"
+    assert table_s14["ViT-S/32/SAM"].figures["ECE"] == "2.47"
+    assert table_2["ViT-S/32/SAM"].configs == table_s14["ViT-S/32/SAM"].configs
+    assert table_s14["ViT-S/32/MBLS"].figures["ECE"] == "2.21"
+    assert "ViT-S/32/MBLS" not in table_2 and "ViT-S/16/SAM" not in table_s14
 
-    known = {name: record_with(row.config(PAPER)) for name, row in rows.items()}
-    two, s14 = imagenet.tables_of(known)
+    known = {row.name: record_with(row.configs[0]) for row in imagenet_rows.all_rows(PAPER)}
+    two, s14 = imagenet.tables_of(PAPER, known)
     assert [len(two.rows), len(s14.rows)] == [9, 7]
     assert two.header[-1] == "paper: ECE C3" and "paper: TCE" not in s14.header
     (sam,) = [row for row in s14.rows if row[0].startswith("ViT-S/32/SAM")]
@@ -59,11 +61,11 @@ def test_each_row_stands_beside_the_papers_figures():
 def test_sam_and_csam_against_the_losses_of_table_s14():
     errors = {"SAM": 0.02, "CSAM": 0.01}
     known = {}
-    for row in imagenet_rows.all_rows():
+    for row in imagenet_rows.all_rows(PAPER):
         name = row.name.rpartition("/")[2]
         better = name in errors
         record = record_with(
-            row.config(PAPER), accuracy=0.7 if better else 0.6, ece=errors.get(name, 0.03)
+            row.configs[0], accuracy=0.7 if better else 0.6, ece=errors.get(name, 0.03)
         )
         known[row.name] = record
     judged = imagenet.loss_claims(PAPER, known)
@@ -83,9 +85,10 @@ def test_sam_and_csam_against_the_losses_of_table_s14():
 
 def known_records(errors, corrupted=None):
     made = {}
-    for row in imagenet_rows.table_2():
-        place = list(NETWORKS[row.network].optimizers).index(row.optimizer)
-        record = record_with(row.config(PAPER), accuracy=0.7 + place / 100, ece=errors[place])
+    for row in imagenet_rows.table_2(PAPER):
+        network, _, optimizer = row.name.rpartition("/")
+        place = list(NETWORKS[network].optimizers).index(optimizer)
+        record = record_with(row.configs[0], accuracy=0.7 + place / 100, ece=errors[place])
         made[row.name] = replace(record, corrupted=corrupted)
     return made
 
@@ -161,11 +164,12 @@ def test_without_imagenet_c_nothing_is_judged(tmp_path):
 
 def test_a_part_of_imagenet_c_is_not_judged(root, tmp_path):
     """Without a corruption nothing is, and where images are missing it is said which."""
-    row = next(row for row in imagenet_rows.all_rows() if row.name == "ViT-S/32/AdamW")
     setting, runtime = Setting(quick=True), Runtime("cpu", root)
+    rows = imagenet_rows.all_rows(setting)
+    (config,) = next(row.configs for row in rows if row.name == "ViT-S/32/AdamW")
     out = tmp_path / "runs"
-    sweep([row.config(setting)], out, runtime)
-    (run,) = RunStore(out).runs([row.config(setting)])
+    sweep([config], out, runtime)
+    (run,) = RunStore(out).runs([config])
 
     place = root / "imagenet-c" / "impulse_noise" / "4"
     shutil.move(place / "n1", tmp_path / "aside")

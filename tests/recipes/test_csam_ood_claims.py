@@ -26,7 +26,7 @@ def rows_with(setting, errors=ERRORS, aurocs=None):
     made = {}
     for row in ensemble_rows.ood(setting):
         optimizer, _, kind = row.name.partition("/")
-        each = scored(setting, row, ece=errors[optimizer] + LOWERED[kind])
+        each = scored(row, ece=errors[optimizer] + LOWERED[kind])
         if aurocs is not None:
             shifts = unknown(aurocs[row.name])
             each.records[:] = [replace(record, shifts=shifts) for record in each.records]

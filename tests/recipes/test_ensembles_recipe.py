@@ -9,9 +9,9 @@ import torch
 
 from toosure import metrics
 from toosure.recipes import Setting, recipe
-from toosure.recipes.benchmark.score_files import scored_names
+from toosure.recipes.benchmark.score_files import saved_names
 from toosure.recipes.ensembles import sweeps, tables
-from toosure.recipes.ensembles.kept_scores import keep_scores, kept_scores
+from toosure.recipes.ensembles.saved_scores import read_scores, save_scores
 from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.parameters import network_size
 from toosure.recipes.run_store import RunStore
@@ -96,15 +96,15 @@ def test_scores_are_kept_once_and_read_where_folders_are_gone(tmp_path):
     name = sweeps.plain(setting)[0].name
     rows = {"SGD": {name: {"ece": 0.04, "nll": 0.2, "accuracy": 0.9, "smece": 0.04, "gap": 0.03}}}
     for _ in range(2):
-        keep_scores(setting, rows)
-    keep_scores(Setting(data="cifar100", scores=str(tmp_path)), {"SGD": {"other": {"ece": 0.1}}})
+        save_scores(setting, rows)
+    save_scores(Setting(data="cifar100", scores=str(tmp_path)), {"SGD": {"other": {"ece": 0.1}}})
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 2
     with (tmp_path / "scores.jsonl").open("a") as file:
         file.write('{"data": "cifar10", "ro\n')  # cut short
-    assert kept_scores(setting) == rows
-    assert scored_names(setting) == {name, "other"}
+    assert read_scores(setting) == rows
+    assert saved_names(setting) == {name, "other"}
 
-    found = tables.findings(setting, RunStore(tmp_path / "no runs", scored_names(setting)))
+    found = tables.findings(setting, RunStore(tmp_path / "no runs", saved_names(setting)))
     assert [row[:2] for row in found.tables[0].rows] == [("SGD", "1")]
     assert name not in {
         config.name for config in missing_configs(sweeps.all_configs(setting), setting, tmp_path)
@@ -114,7 +114,7 @@ def test_scores_are_kept_once_and_read_where_folders_are_gone(tmp_path):
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_the_page_shows_the_kept_scores(data):
     page = (KEPT / "RESULTS.md").read_text(encoding="utf-8")
-    rows = kept_scores(Setting(data=data, scores=str(KEPT)))
+    rows = read_scores(Setting(data=data, scores=str(KEPT)))
     assert len(rows) == 14
     for name, scores in rows.items():
         shown = " | ".join(tables.cells(name, tables.MethodScores(scores))[:-1])

@@ -1,11 +1,10 @@
 """The claims of the gamma-net recipe on scores whose verdicts are known."""
 
-from dataclasses import replace
-
 import pytest
 from made_up_scores import residual_row
 
 from toosure.recipes import Setting
+from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.gamma_net import ablations, comparison, sweeps
 from toosure.recipes.gamma_net.rows import OURS
 
@@ -92,5 +91,5 @@ def test_gamma_at_the_end_and_how_often_it_collapsed():
     first = residual_row("noise", 1, rows=rows(2.0, 0.0))
     second = residual_row("noise", 1, rows=rows(4.0, 1.0))
     assert ablations.gamma_text(first) == "2.00"
-    both = replace(first, records=first.records + second.records)
+    both = ScoredRow(first.row, first.records + second.records)
     assert ablations.gamma_text(both) == "3.00 ± 1.41, collapsed in 1 of 2"

@@ -13,8 +13,9 @@ from toosure.cli import app
 from toosure.recipes import Setting, recipe
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.score_files import ScoreFiles
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow, by_name, with_records
 from toosure.recipes.gamma_net import backbones, common, common_claims, cost, sweeps
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS
 from toosure.recipes.gamma_net.sece_alone import SECEAlone
 from toosure.recipes.needed_runs import missing_configs
 from toosure.recipes.parameters import learned_size
@@ -47,8 +48,8 @@ def test_runs_are_those_of_the_benchmark():
 def test_seeds_methods_and_graphs():
     configs = common.configs(BOTH)
     assert len(configs) == len(set(configs)) == 2 * (5 * 3 + 12)
-    counts = {name: len(common.method_configs(BOTH, name, "cifar10")) for name in common.MAIN}
-    assert set(counts.values()) == {3}
+    main = [row for row in common.rows(BOTH, "cifar10") if row.name in common.MAIN]
+    assert {len(row.configs) for row in main} == {3}
     assert {config.seed for config in common.configs(Setting(seeds=(5,)))} == {5}
     every = [*configs, *backbones.configs(BOTH), *cost.configs(BOTH), *sweeps.features(BOTH)]
     assert all(can_record(config) for config in every)
@@ -94,11 +95,9 @@ def row(name, *errors, accuracy=0.9, excess=3.0, mce=None, classes=1.0, n=None):
     for error in errors:
         record = record_with(config, accuracy=accuracy, ece=error / 100)
         more = {"mce": (mce or error) / 100, "confidence": accuracy + excess / 100}
-        val = {**record.val, "ece": error / 100}
-        if classes is not None:
-            val["class_gap_spread"] = classes / 100
+        val = {**record.val, "ece": error / 100, "class_gap_spread": classes / 100}
         records.append(replace(record, test={**record.test, **more}, val=val))
-    return MethodRow(name, len(errors) if n is None else n, tuple(records))
+    return ScoredRow(Row(name, (), len(errors) if n is None else n), records)
 
 
 def hoped():
@@ -145,7 +144,6 @@ def test_all_rules_hold_on_runs_as_hoped():
         ({"slow": row(ONE_RATE, 1.0, 1.0, 1.0, classes=1.2)}, 17, False),  # ECE + .47
         ({"slow": row(ONE_RATE, 1.0, 1.2, n=3, classes=1.2)}, 17, None),
         ({"slow": row(ONE_RATE)}, 17, None),
-        ({"slow": row(ONE_RATE, 1.0, 1.2, 1.4, classes=None)}, 17, None),  # not kept
     ],
 )
 def test_each_rule(changed, place, passed):
@@ -159,10 +157,11 @@ def test_nothing_is_judged_on_other_data():
 def test_rows_take_kept_seeds_that_are_not_trained_here():
     """One seed of Brier is trained; where the benchmark has three, all three are shown."""
     runs = protocol.configs(PAPER, "brier", "cifar10", (0, 1, 2))
-    files = ScoreFiles(records={run.name: record_with(run) for run in runs})
-    of = common.rows_of(PAPER, files, "cifar10")
-    assert (len(of["Brier"].records), of["Brier"].expected) == (3, 1)
-    one = common.rows_of(Setting(seeds=(1,)), files, "cifar10")["Brier"]
+    files = ScoreFiles()
+    files.records |= {run.name: record_with(run) for run in runs}
+    brier = by_name(with_records(common.rows(PAPER, "cifar10"), files))["Brier"]
+    assert (len(brier.records), brier.row.expected, brier.missing) == (3, 1, 0)
+    one = by_name(with_records(common.rows(Setting(seeds=(1,)), "cifar10"), files))["Brier"]
     assert [record.config.seed for record in one.records] == [1]
 
 
@@ -185,11 +184,11 @@ def test_cost_and_gain(tmp_path):
     for name, step_seconds in (("CE", 0.010), (OURS, 0.014)):
         timed_run(tmp_path, name, step_seconds, command)
 
-    runs = {name: common.method_configs(PAPER, name, "cifar10") for name in ("CE", OURS)}
+    runs = {row.name: row.configs for row in common.rows(PAPER, "cifar10")}
     records = [record_with(run, ece=0.04) for run in runs["CE"]]
     records += [record_with(run, ece=0.01) for run in runs[OURS]]
-    files = ScoreFiles(scores, records={record.name: record for record in records})
-    files.examples = {record.name: examples_with(0.9, 0.1) for record in records}
+    files = ScoreFiles(scores)
+    files.examples |= {record.name: examples_with(0.9, 0.1) for record in records}
     files.write(records)
 
     setting = Setting(scores=str(scores))
@@ -225,10 +224,11 @@ def test_backbones_are_reported_without_a_verdict():
     ] * 2
     assert configs[2].optimizer.startswith("adamw") and configs[0].optimizer.startswith("sgd")
 
-    pairs = {(name, m): row(m, 3) for name in backbones.BACKBONES for m in backbones.METHODS}
+    made = row("made up", 3)
+    pairs = {each.name: ScoredRow(each, made.records) for each in backbones.backbone_rows(PAPER)}
     claim = backbones.backbone_claim("small ViT", pairs)
     assert claim.passed is None and "ECE 3.00 : 3.00" in claim.found
-    pairs["small ViT", "CE"] = row("CE")
+    pairs["small ViT, CE"] = row("CE")
     assert backbones.backbone_claim("small ViT", pairs).note == "no complete run"
 
 
@@ -255,6 +255,6 @@ def test_the_quick_tables_by_the_command(tmp_path):
 def test_parts_and_options_of_the_command():
     parts = [part.name for part in recipe("gamma-net").chosen(())]
     assert parts == ["table", "common", "settling", "bandwidth", "features", "backbones"]
-    assert recipe("gamma-net").part("cost").usual is False
+    assert recipe("gamma-net").part("cost").by_default is False
     result = reproduce("gamma-net", "--full", "--list")
     assert result.exit_code == 2 and "no --full" in result.stderr

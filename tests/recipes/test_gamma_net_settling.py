@@ -43,7 +43,7 @@ def verdicts(change=(), excess=3.0, end=1.05):
     arms |= dict(change)
     along = rows_along(excess, end=end)
     rows = {
-        name: residual_row(name, *errors, rows=along, **numbers)
+        name: residual_row(name, *errors, rows=along, expected=5, **numbers)
         for name, (errors, numbers) in arms.items()
     }
     return [claim.passed for claim in settling.claims(PAPER, rows)]
@@ -128,7 +128,7 @@ def test_a_run_of_the_recipe_trains_on_a_made_up_tiny_imagenet(tmp_path):
 
     setting = Setting(data="tiny_imagenet")
     residual = sweeps.method_configs(setting, OURS)[0]
-    protocol = common.method_configs(setting, OURS, "tiny_imagenet")[0]
+    protocol = common.configs(setting)[0]
     for config in (residual, protocol):
         small = replace(config, data=f"{config.data},val=2", steps=2, batch=4, every=20, at=(2,))
         small = replace(small, objective="gamma_net:meta_batch=8,fresh=4")

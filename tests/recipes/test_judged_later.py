@@ -6,7 +6,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.recipes.benchmark.kept_rows import CORRUPTED_FILE
+from toosure.recipes.benchmark.saved_rows import CORRUPTED_FILE
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.runs import Run
 

@@ -15,6 +15,7 @@ from toosure.control import Integrator, RadiusControl
 from toosure.recipes import RunStore, Setting, recipe
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.score_files import ScoreFiles
+from toosure.recipes.benchmark.scored_rows import ScoredRow, protocol_row
 from toosure.recipes.radius import (
     combinations,
     comparison,
@@ -28,13 +29,16 @@ from toosure.recipes.radius import (
 )
 from toosure.recipes.radius.difference_bounds import BoundedScores, TopLabelScore
 from toosure.recipes.radius.robust_rows import with_start
-from toosure.recipes.radius.rows import OURS, RadiusRow, with_options
-from toosure.recipes.radius.scores import Scored
+from toosure.recipes.radius.rows import OURS, with_options
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
 BOTH = Setting(data="cifar10,cifar100", scores=str(KEPT))
 C100 = Setting(data="cifar100")
 RECIPE = recipe("radius")
+
+
+def row_of(name, method, data, seeds):
+    return protocol_row(C100, name, method, data, seeds)
 
 
 def names(setting, part):
@@ -48,31 +52,31 @@ def test_what_the_benchmark_has_trained_is_found():
     kept = set(ScoreFiles(KEPT).records)
     known = [row for row in rows.comparison(BOTH) if row.name in (rows.SGD, rows.CHOSEN_SAM)]
     assert len(known) == 4
-    assert {config.name for row in known for config in row.configs(BOTH)} <= kept
+    assert {config.name for row in known for config in row.configs} <= kept
     steered = rows.comparison(replace(BOTH, data="cifar100"))[0]
-    assert steered.configs(BOTH)[0].name in kept  # the first steered run
+    assert steered.configs[0].name in kept  # the first steered run
 
 
 def test_every_rival_is_there_with_its_seeds():
     by_name = {row.name: row for row in rows.comparison(C100)}
     assert by_name["CSAM, chosen"].method == "csam:rho=0.2,gamma=1"
     several = (OURS, "SGD", "mixup", "SAM + EMA", "sam:rho=0.1", "SAM, chosen")
-    assert {len(by_name[name].seeds) for name in several} == {3}
-    shown_only = [row for row in by_name.values() if not row.rival]
-    grid_cells = [row for row in shown_only if row.name != rows.OURS_ON_SAM]
-    assert {len(row.seeds) for row in grid_cells} == {1} and len(grid_cells) == 3
+    assert {len(by_name[name].configs) for name in several} == {3}
+    others = [row for row in by_name.values() if not rows.is_rival(row.name)]
+    grid_cells = [row for row in others if row.name not in (OURS, rows.OURS_ON_SAM)]
+    assert {len(row.configs) for row in grid_cells} == {1} and len(grid_cells) == 3
     methods = {row.method for row in by_name.values()}
     grid = {f"csam:rho={rho},gamma={gamma}" for rho in ("0.1", "0.2") for gamma in ("0.5", "1")}
     assert grid | {f"sam:rho={rho}" for rho in ("0.05", "0.1", "0.2")} <= methods
     assert {"adafocal", "gamma_net", "calmo"} <= methods
-    assert len(by_name["CalMO"].seeds) == 1
+    assert len(by_name["CalMO"].configs) == 1
 
-    long = by_name["SGD, twice the epochs"].configs(C100)[0]
+    long = by_name["SGD, twice the epochs"].configs[0]
     assert long.steps == 2 * 5273 and long.at == (2 * 5273,)
 
 
 def test_what_is_changed_is_in_the_runs():
-    by_name = {row.name: row.configs(C100)[0] for row in robust_rows.robust(C100)}
+    by_name = {row.name: row.configs[0] for row in robust_rows.robust(C100)}
     assert by_name["start ten times smaller"].optimizer.startswith("asam:rho=0.05,")
     assert by_name["start ten times larger"].optimizer.startswith("asam:rho=5,")
     assert "size=5000" in by_name["control split of 5,000"].control
@@ -109,9 +113,7 @@ def test_another_combination_is_compared_by_its_words():
 
 def two_runs(images=2000, after=True):
     """Records of two runs that are right on other images, with the examples of each."""
-    records = [
-        record_with(row.configs(C100)[0]) for row in rows.comparison(C100)[:2]
-    ]  # ours and SGD
+    records = [record_with(row.configs[0]) for row in rows.comparison(C100)[:2]]  # ours and SGD
     rng = np.random.default_rng(3)
     examples = {}
     for record in records:
@@ -145,12 +147,12 @@ def test_a_run_does_not_differ_from_itself():
 def test_a_rival_after_temperature_is_read_from_its_own_confidence():
     (ours, rival), examples = two_runs()
     scores = BoundedScores(examples, 20)
-    after = scores.over_resamples(rival.name, TopLabelScore("debiased_ece", after=True))[0]
+    after = scores.resampled_scores(rival.name, TopLabelScore("debiased_ece", after=True))[0]
     gap = abs(49151 / 65535 - examples[rival.name]["correct"].mean())
     assert after <= 100 * gap + 1e-9  # one bin, less the bias of its noise
     difference = scores.difference("debiased_ece", [rival], [ours], after=True)
     assert difference.value == pytest.approx(
-        scores.over_resamples(ours.name, TopLabelScore("debiased_ece"))[0] - after
+        scores.resampled_scores(ours.name, TopLabelScore("debiased_ece"))[0] - after
     )
 
 
@@ -191,7 +193,7 @@ def test_a_rival_whose_images_were_not_kept_gives_a_wider_bound():
     (ours, rival), examples = two_runs(after=False)
     scores = BoundedScores(examples, 300)
     difference = scores.difference("smece", [rival], [ours], after=True)
-    own = scores.over_resamples(ours.name, TopLabelScore("smece"))
+    own = scores.resampled_scores(ours.name, TopLabelScore("smece"))
     assert difference.value == pytest.approx(own[0] - 100 * rival.test_after_temperature["smece"])
     width = difference.high - difference.value
     assert width == pytest.approx(1.645 * math.sqrt(2) * own[1:].std(), rel=0.15)
@@ -202,19 +204,19 @@ def test_a_rival_whose_images_were_not_kept_gives_a_wider_bound():
 # -- the goal -------------------------------------------------------------------------------------
 
 
-def scored(row, setting=C100, **numbers):
+def scored(row, **numbers):
     """Return a row whose runs all have the same numbers."""
-    records = [record_with(config) for config in row.configs(setting)]
+    records = [record_with(config) for config in row.configs]
     for record in records:
         record.test = record.test | {"confidence": 0.9} | numbers
         record.test_after_temperature = record.test_after_temperature | {"smece": 0.02, "nll": 0.5}
-    return Scored(row, records)
+    return ScoredRow(row, records)
 
 
 def goal(ours_gap, rival_gap, *, ours_nll=0.4, accuracy=0.9, seeds=(0, 1)):
     """Judge made-up runs: ours against SAM, of the same errors on every seed."""
-    ours = scored(RadiusRow(OURS, rows.SAM, "cifar100", seeds), smece=ours_gap, nll=ours_nll)
-    sam = RadiusRow("SAM, chosen", "sam:rho=0.2", "cifar100", seeds)
+    ours = scored(row_of(OURS, rows.SAM, "cifar100", seeds), smece=ours_gap, nll=ours_nll)
+    sam = row_of("SAM, chosen", "sam:rho=0.2", "cifar100", seeds)
     rival = scored(sam, smece=rival_gap, accuracy=0.9)
     examples = {}
     for each, gap, right in ((ours, ours_gap, accuracy), (rival, rival_gap, 0.9)):
@@ -225,7 +227,7 @@ def goal(ours_gap, rival_gap, *, ours_nll=0.4, accuracy=0.9, seeds=(0, 1)):
 
 
 def test_the_goal_is_reached_by_an_equal_rival_and_missed_by_a_better_one():
-    equal = {claim.says: claim.verdict for claim in goal(0.01, 0.01)}
+    equal = {claim.statement: claim.verdict for claim in goal(0.01, 0.01)}
     assert set(equal.values()) == {"pass"} and len(equal) == 4
     worse = goal(0.019, 0.01)
     assert [claim.verdict for claim in worse] == ["FAIL", "FAIL", "pass", "pass"]
@@ -239,38 +241,29 @@ def test_accuracy_and_nll_have_rules_of_their_own():
 
 
 def test_a_temperature_may_make_a_rival_the_best():
-    row = RadiusRow("SGD", "sgd", "cifar100", (0,))
+    row = row_of("SGD", "sgd", "cifar100", (0,))
     rival = scored(row, smece=0.05)
     best = comparison.best_rival([rival], "smece")
     assert best.after and best.name == "SGD after T" and best.value == 0.02
 
 
-def test_a_rival_without_the_score_is_never_the_best():
-    unknown = scored(RadiusRow("old", "sgd", "cifar100", (0,)))
-    for record in unknown.records:
-        del record.test["smece"], record.test_after_temperature["smece"]
-    known = scored(RadiusRow("SGD", "sgd", "cifar100", (0,)), smece=0.05)
-    assert comparison.best_rival([unknown, known], "smece").scored is known
-    assert comparison.unscored([unknown, known], "smece") == "no smece of old"
-
-
 def test_one_seed_or_a_missing_run_is_not_judged():
     assert {claim.verdict for claim in goal(0.01, 0.01, seeds=(0,))} == {"not judged"}
-    ours = scored(RadiusRow(OURS, rows.SAM, "cifar100", (0, 1)))
-    rival = scored(RadiusRow("SGD", "sgd", "cifar100", (0, 1)))
+    ours = scored(row_of(OURS, rows.SAM, "cifar100", (0, 1)))
+    rival = scored(row_of("SGD", "sgd", "cifar100", (0, 1)))
     rival.records.pop()
     claims = comparison.goal_claims(C100, "cifar100", [ours, rival], BoundedScores({}))
     assert {claim.verdict for claim in claims} == {"not judged"}
     assert "1 of 4 runs missing" in claims[0].note
     nothing = comparison.goal_claims(
-        C100, "cifar100", [Scored(ours.row, []), rival], BoundedScores({})
+        C100, "cifar100", [ScoredRow(ours.row, []), rival], BoundedScores({})
     )
     assert [claim.note for claim in nothing] == ["no complete run"] * 4
 
 
 def test_the_best_sam_is_one_with_a_fixed_radius_alone():
     table = [
-        scored(RadiusRow(name, word, "cifar100", (0,)), accuracy=accuracy)
+        scored(row_of(name, word, "cifar100", (0,)), accuracy=accuracy)
         for name, word, accuracy in [
             ("a", "sam:rho=0.1", 0.7),
             ("b", "sam:rho=0.2", 0.8),
@@ -283,8 +276,8 @@ def test_the_best_sam_is_one_with_a_fixed_radius_alone():
 
 
 def test_the_paired_table_has_ours_minus_each_rival():
-    ours = scored(RadiusRow(OURS, rows.SAM, "cifar100", (0,)))
-    rival = scored(RadiusRow("SGD", "sgd", "cifar100", (0,)))
+    ours = scored(row_of(OURS, rows.SAM, "cifar100", (0,)))
+    rival = scored(row_of("SGD", "sgd", "cifar100", (0,)))
     examples = {
         ours.records[0].name: examples_with(0.9, 0.01),
         rival.records[0].name: examples_with(0.88, 0.01),
@@ -301,7 +294,7 @@ def keep(folder, setting, part_rows, change):
     """Write made-up scores of the runs of rows; `change` alters the record of a row."""
     records = []
     for row in part_rows:
-        for config in row.configs(setting):
+        for config in row.configs:
             record = record_with(config)
             record.test["confidence"] = 0.9
             records.append(change(row, record) or record)
@@ -339,7 +332,10 @@ def test_of_two_finalists_three_seeds_decide(tmp_path, seeds_of_second):
         value = nll.get((row.name, record.config.seed), 0.6)
         return replace(record, val=record.val | {"nll": value})
 
-    several = [replace(row, seeds=seeds.get(row.name, (0,))) for row in rows.combinations(C100)]
+    several = [
+        row_of(row.name, row.method, "cifar100", seeds.get(row.name, (0,)))
+        for row in rows.combinations(C100)
+    ]
     setting = keep(tmp_path, C100, several, change)
     (claim,) = combinations.findings(setting, RunStore(tmp_path)).claims
     if len(seeds_of_second) == 3:
@@ -426,7 +422,7 @@ def test_the_share_of_looks_is_their_number_times_what_one_takes(tmp_path):
 @pytest.mark.parametrize("words", ["", "every=20", "return_from=0.9", "until=0.5", "weights=ema"])
 def test_looks_are_counted_as_the_controller_takes_them(words):
     method = with_options(rows.SAM, words) if words else rows.SAM
-    config = RadiusRow(OURS, method, "cifar100", (0,)).configs(C100)[0]
+    config = row_of(OURS, method, "cifar100", (0,)).configs[0]
     if words == "weights=ema":
         config = replace(config, average="ema")
 
@@ -489,9 +485,9 @@ def test_every_part_of_a_quick_recipe(tmp_path):
     assert result.exit_code == 0, result.output
     page = json.loads(result.stdout.splitlines()[-1])
     assert set(page["parts"]) == {part.name for part in RECIPE.parts}
-    says = " ".join(claim["says"] for claim in page["claims"])
+    statement = " ".join(claim["statement"] for claim in page["claims"])
     for claim in ("smECE is not worse", "NLL is the lowest", "ten times larger", "at most 3 %"):
-        assert claim in says
+        assert claim in statement
 
 
 def test_bounds_are_stated_as_the_rules_say():

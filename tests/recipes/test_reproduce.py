@@ -165,7 +165,7 @@ def test_damaged_folders_are_named(sharp, tmp_path):
     assert result.exit_code == 1
     record = json.loads(result.stdout)
     assert len(record["sweeps"]) == 1
-    assert record["ill"] == {gd.name: "complete, but only 0 rows are left of it"}
+    assert record["problems"] == {gd.name: "complete, but only 0 rows are left of it"}
 
 
 def test_a_part_that_is_of_one_data_set_says_so(tmp_path):

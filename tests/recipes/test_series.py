@@ -8,13 +8,13 @@ from scipy import stats
 
 from toosure.recipes.series import (
     block_interval,
-    coupling,
-    mean_and_spread,
+    correlate,
+    mean_and_std,
+    mean_std_text,
     partial,
     pearson,
     row_pearson,
     spearman,
-    spread_text,
 )
 
 
@@ -49,13 +49,13 @@ def test_partial_takes_a_common_trend_away():
     a, b = trend + generator.normal(size=2000), trend + generator.normal(size=2000)
     assert pearson(a, b) > 0.99
     assert abs(partial(a, b, trend)) < 3 / np.sqrt(2000)
-    result = coupling(a, b, trend)
+    result = correlate(a, b, trend)
     assert abs(result.differences) < 3 / np.sqrt(2000)
 
 
 def test_differences_of_a_line_and_a_parabola():
     t = np.arange(10.0)
-    result = coupling(t**2, t**3, np.cos(t))
+    result = correlate(t**2, t**3, np.cos(t))
     changes = stats.pearsonr(2 * t[:-1] + 1, 3 * t[:-1] ** 2 + 3 * t[:-1] + 1).statistic
     assert result.differences == pytest.approx(changes)
     assert result.spearman == pytest.approx(1) and result.rows == 10
@@ -63,11 +63,11 @@ def test_differences_of_a_line_and_a_parabola():
 
 def test_rows_that_are_not_finite_are_left_out():
     a, b, c = three(1)
-    short = coupling(a[1:], b[1:], c[1:])
+    short = correlate(a[1:], b[1:], c[1:])
     a[0] = np.nan
-    assert coupling(a, b, c) == short
+    assert correlate(a, b, c) == short
     b[-1] = np.inf
-    assert coupling(a, b, c).rows == len(a) - 2
+    assert correlate(a, b, c).rows == len(a) - 2
 
 
 def test_what_never_changes_has_no_correlation():
@@ -123,5 +123,5 @@ def test_the_interval_is_seeded():
 
 
 def test_spread_is_the_sample_deviation_and_says_nothing_of_one_value():
-    assert mean_and_spread([0.1, 0.4, np.nan]) == pytest.approx((0.25, np.std([0.1, 0.4], ddof=1)))
-    assert spread_text([]) == "–" and spread_text([np.nan, 2.0], ".1f") == "2.0"
+    assert mean_and_std([0.1, 0.4, np.nan]) == pytest.approx((0.25, np.std([0.1, 0.4], ddof=1)))
+    assert mean_std_text([]) == "–" and mean_std_text([np.nan, 2.0], ".1f") == "2.0"

@@ -118,13 +118,13 @@ def test_batch_sharpness_that_peaks_last_is_said_to(tmp_path):
         write_run(tmp_path, config, **series, **error)
 
     store = RunStore(tmp_path)
-    (drawing,) = figures.of_batch_sharpness(PAPER, store)
+    (drawing,) = figures.batch_sharpness_drawings(PAPER, store)
     assert drawing.note.endswith("batch sharpness peaks last in 3 of 4 runs.")
     rows = batch_sharpness.findings(PAPER, store).tables[0].rows
     peaks = [[int(cell.replace(",", "")) for cell in row[-3:]] for row in rows[:4]]
     assert np.abs(np.array(peaks) - [2000, 3000, 6000])[1:].max() < 150
     assert abs(peaks[0][2] - 1000) < 150
-    assert figures.of_batch_sharpness(PAPER, RunStore(tmp_path / "nothing")) == []
+    assert figures.batch_sharpness_drawings(PAPER, RunStore(tmp_path / "nothing")) == []
 
 
 # -- BulkSGD, directions renewed at every step -----------------------------------------------
@@ -155,8 +155,8 @@ def test_bulk_every_judges_sharpness_loss_peak_and_decay(tmp_path, peak, settles
     write_bulk(tmp_path, peak, settles)
     findings = bulk_every.findings(PAPER, RunStore(tmp_path))
     assert [claim.passed for claim in findings.claims] == expected
-    assert "over 15,000 steps, directions renewed at every step" in findings.claims[0].says
-    drawings = bulk_every.of_bulk_every_step(PAPER, RunStore(tmp_path))
+    assert "over 15,000 steps, directions renewed at every step" in findings.claims[0].statement
+    drawings = bulk_every.bulk_every_drawings(PAPER, RunStore(tmp_path))
     assert [drawing.name for drawing in drawings] == ["bulk-every", "trajectory-bulk-every"]
     assert drawings[1].title.endswith("(Figure A7)")
     assert drawings[0].draw().data
@@ -186,7 +186,7 @@ def test_figure_a14_is_that_of_cifar_100(tmp_path):
     setting = Setting(data="cifar100")
     write_bulk(tmp_path, 0.1, 2000, setting)
     store = RunStore(tmp_path)
-    assert bulk_every.of_bulk_every_step(setting, store)[1].title.endswith("(Figure A14)")
+    assert bulk_every.bulk_every_drawings(setting, store)[1].title.endswith("(Figure A14)")
     claims = bulk_every.findings(setting, store).claims
     assert {claim.passed for claim in claims} == {None}
 
@@ -195,7 +195,7 @@ def test_figure_a15_has_sam_beside_muon(tmp_path):
     for name in ("SAM", "Muon"):
         for config in sweeps.rate_configs(PAPER, name, 0):
             write_run(tmp_path, config, train_ece=np.linspace(0, 1, 5))
-    drawings = figures.of_table_1(PAPER, RunStore(tmp_path))
+    drawings = figures.table_1_drawings(PAPER, RunStore(tmp_path))
     beside = next(drawing for drawing in drawings if drawing.name == "sam-muon")
     assert beside.title == "SAM beside Muon (Figure A15)" and beside.draw().data
     assert figures.sam_and_muon(PAPER, RunStore(tmp_path / "none")) == []

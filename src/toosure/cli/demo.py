@@ -59,12 +59,12 @@ def show_scores(scores: "Mapping[str, HeldOutScores]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from toosure.recipes.series import spread_text
+    from toosure.recipes.series import mean_std_text
 
     table = Table(box=None, pad_edge=False, header_style="dim", title="Test digits")
     for name in ("", "right %", "sure %", "ECE points"):
         table.add_column(name, justify="right" if name else "left")
     for name, each in scores.items():
         columns = (each.accuracy, each.confidence, each.ece)
-        table.add_row(name, *(spread_text([100 * v for v in c], ".1f") for c in columns))
+        table.add_row(name, *(mean_std_text([100 * v for v in c], ".1f") for c in columns))
     Console().print("", table)

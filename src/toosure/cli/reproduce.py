@@ -181,7 +181,7 @@ def check_setting(paper: "Recipe", setting: "Setting") -> None:
             raise ValueError(f"{paper.name} has no {option}: it is for {takers}")
     if len(setting.data_sets) > 1 and not paper.several_data_sets:
         raise ValueError(f"{paper.name} takes one data set; got --data {setting.data}")
-    if setting.steps and not any(part.free_length for part in paper.parts):
+    if setting.steps and not any(part.takes_steps for part in paper.parts):
         raise ValueError(f"{paper.name} has no --steps: it is for bulk-every of too-sharp")
     if setting.full and setting.quick:
         raise ValueError("--full and --quick exclude each other")
@@ -218,8 +218,8 @@ def list_parts(parts: "Sequence[Part]", setting: "Setting", folder: Path) -> Non
     for part in parts:
         configs = set(part.configs(setting))
         missing = len(list(missing_configs(configs, setting, folder, part.mixtures(setting))))
-        only = "" if part.usual else f"; by name: --only {part.name}"
-        typer.echo(f"{part.name:14} {part.says} ({len(configs)} runs, {missing} missing{only})")
+        only = "" if part.by_default else f"; by name: --only {part.name}"
+        typer.echo(f"{part.name:14} {part.summary} ({len(configs)} runs, {missing} missing{only})")
 
 
 def show(outcome: "Outcome", as_json: bool) -> None:
@@ -242,7 +242,7 @@ def show(outcome: "Outcome", as_json: bool) -> None:
         typer.echo(f"{name} has no runs on {outcome.setting.data}")
     for name, why in outcome.problems.items():
         typer.echo(f"missing or ended early: {name}: {why}")
-    typer.echo(f"\n{results.score(outcome)}")
+    typer.echo(f"\n{results.claims_summary(outcome)}")
 
 
 def save(outcome: "Outcome", write: Path | None, html: Path | None) -> None:

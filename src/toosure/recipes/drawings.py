@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MAX_POINTS = 400  # per line, so that a page of a hundred runs stays small
-MIN_ECE = 0.01  # points; the axis of a portrait ends here, or one run would squeeze all others
+MIN_ECE = 0.01  # points: the lower end of portraits, so that one run does not squeeze all others
 
 
 class Column(NamedTuple):
-    """A column of a grid: its title, labelled runs, and the split that is drawn."""
+    """A column of a grid: title, labelled runs, and the split to draw."""
 
     title: str
     runs: Mapping[str, Run]
@@ -39,7 +39,7 @@ def trajectories(columns: Sequence[Column], panels: Sequence[str]) -> "Figure":
     """Draw quantities along training: one row per quantity, one colour per label.
 
     The panels of a row share their axis, so that columns can be compared. Sharpness of the training
-    split comes with the edge of stability 2 / lr, dashed.
+    split is drawn with the edge of stability 2 / lr, dashed.
     """
     drawing = grid(len(panels), [column.title for column in columns])
     labels = list(dict.fromkeys(label for column in columns for label in column.runs))
@@ -70,7 +70,7 @@ def trajectories(columns: Sequence[Column], panels: Sequence[str]) -> "Figure":
 
 
 def stability_edges(groups: Mapping[int, Group]) -> list[dict[str, Any]]:
-    """Return the edge of stability 2 / lr of each run, in the colour of the run."""
+    """Return the edge of stability 2 / lr of each run, in its colour."""
     traces = []
     for colour, group in groups.items():
         for edge in edges([group], MAX_POINTS):
@@ -85,7 +85,7 @@ def add_to_cell(drawing: "Figure", traces: list[dict[str, Any]], row: int, colum
 
 
 def grid(rows: int, titles: Sequence[str], height: int = 210) -> "Figure":
-    """Return an empty grid with one title above each column; `height` is that of one row."""
+    """Return an empty grid with a title above each column; each row is `height` pixels high."""
     from plotly.subplots import make_subplots
 
     drawing = make_subplots(
@@ -103,7 +103,7 @@ def grid(rows: int, titles: Sequence[str], height: int = 210) -> "Figure":
 
 
 def label_axes(drawing: "Figure", panels: Sequence[str]) -> "Figure":
-    """Give a grid of panels its axes and its legend."""
+    """Add axes and a legend to a grid of panels."""
     drawing.update_xaxes(PLAIN_AXIS)
     drawing.update_yaxes(PLAIN_AXIS)
     drawing.update_xaxes(title_text="step", row=len(panels))

@@ -1,4 +1,4 @@
-"""What came of a recipe as one offline HTML page: claims, then figures and tables by part."""
+"""The outcome of a recipe as one offline HTML page: claims, then figures and tables by part."""
 
 from html import escape
 
@@ -6,13 +6,13 @@ from toosure.page.html import figure, page, section
 from toosure.page.tables import table
 from toosure.recipes.recipe import Drawing, Table
 from toosure.recipes.reproduce import Outcome
-from toosure.recipes.results import CLAIM_HEADER, claim_cells, score
+from toosure.recipes.results import CLAIM_HEADER, claim_cells, claims_summary
 
 
 def recipe_page(outcome: Outcome) -> str:
     """Return the page. Needs Plotly."""
     recipe = outcome.recipe
-    headline, _, rest = score(outcome).partition("; ")
+    headline, _, rest = claims_summary(outcome).partition("; ")
     summary = (
         f'<header id="summary"><p class="source">toosure · {escape(recipe.reference)}</p>'
         f"<h1>{escape(recipe.title)}: {headline}</h1><p>{rest}.</p></header>"
@@ -23,7 +23,7 @@ def recipe_page(outcome: Outcome) -> str:
     for name, findings in outcome.findings.items():
         figures = map(figure_block, outcome.drawings[name])
         tables = map(table_block, findings.tables)
-        title = f"{name}: {recipe.part(name).says}"
+        title = f"{name}: {recipe.part(name).summary}"
         body.append(section(title, "", *figures, *tables, name=name))
 
     if outcome.problems:
@@ -40,7 +40,7 @@ def table_block(content: Table) -> str:
 
 
 def figure_block(content: Drawing) -> str:
-    """Return a figure at its own height; `data-name` is how `recipes/pictures.py` finds it."""
+    """Return a figure at its own height; `recipes/pictures.py` finds it by `data-name`."""
     drawing = content.draw()
     height = drawing.layout.height or 430
     text = figure(drawing, content.title, content.note, heading="h3")

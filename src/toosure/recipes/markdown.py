@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from toosure.recipes.commits import short_commit
-from toosure.recipes.kept_page import KeptPage, read_page
+from toosure.recipes.commits import commits_text, short_commit
+from toosure.recipes.earlier_page import EarlierPage, read_page
 from toosure.recipes.recipe import Drawing
 from toosure.recipes.reproduce import Outcome
-from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, score_text
+from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, summary_text
 from toosure.runs import Run
 
 LISTED_PROBLEMS = 20
@@ -16,9 +16,9 @@ LISTED_PROBLEMS = 20
 def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -> str:
     """Return the text of RESULTS.md.
 
-    `figures` is a folder beside the page. Figures that have a picture in it are shown, others are
-    left out (`recipes/pictures.py` makes the pictures from the HTML page). `earlier` is the text
-    of the page so far: its parts that are not made here are kept.
+    `figures` is a folder beside the page; only figures with a picture in it are shown
+    (`recipes/pictures.py` makes them from the HTML page). `earlier` is the present text of the
+    page: it keeps the parts that are not made here.
     """
     recipe = outcome.recipe
     kept = read_page(earlier, recipe, outcome.setting, outcome.findings)
@@ -31,10 +31,10 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
         f"# {recipe.title}: what we measured",
         f"Made by `toosure reproduce {recipe.name}` ({recipe.reference}); every number below comes "
         f"from {source} by the command named above it.",
-        f"{page_score(outcome, kept)}.",
+        f"{page_summary(outcome, kept)}.",
     ]
     if kept.sections:
-        blocks.append(kept_text(outcome, kept))
+        blocks.append(earlier_parts_text(outcome, kept))
     if rows := claim_rows(outcome, kept):
         blocks += ["## Claims", pipe_table(("part", *CLAIM_HEADER), []) + "\n" + "\n".join(rows)]
 
@@ -53,20 +53,20 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
     return "\n\n".join(blocks) + "\n"
 
 
-def page_score(outcome: Outcome, kept: KeptPage) -> str:
-    """Say how many claims of the whole page hold: those made here and those kept."""
+def page_summary(outcome: Outcome, kept: EarlierPage) -> str:
+    """Return how many claims of the whole page hold, made here or kept."""
     verdicts = [claim.passed for claim in outcome.claims] + kept.verdicts
-    return score_text(outcome, verdicts, [*outcome.findings, *kept.sections])
+    return summary_text(outcome, verdicts, [*outcome.findings, *kept.sections])
 
 
-def kept_text(outcome: Outcome, kept: KeptPage) -> str:
-    """Say which parts this call made, and which it kept, with the commits of their runs."""
+def earlier_parts_text(outcome: Outcome, kept: EarlierPage) -> str:
+    """Name the parts that this call made, and the kept ones with the commits of their runs."""
     earlier = ", ".join(f"{name} ({kept.commits(name)})" for name in kept.sections)
     made = ", ".join(outcome.findings)
     return f"Made last: {made}. Kept as earlier calls wrote them, with their commits: {earlier}."
 
 
-def claim_rows(outcome: Outcome, kept: KeptPage) -> list[str]:
+def claim_rows(outcome: Outcome, kept: EarlierPage) -> list[str]:
     """Return the claims of all parts in the recipe's order, as rows of a table."""
     rows = []
     for part in outcome.recipe.parts:
@@ -78,7 +78,7 @@ def claim_rows(outcome: Outcome, kept: KeptPage) -> list[str]:
 
 
 def problem_table(problems: Mapping[str, str]) -> str:
-    """List the runs that cannot be used; of many that are missing, say how many more there are."""
+    """List the first runs that cannot be used, and the number of further ones."""
     rows = sorted(problems.items())
     text = pipe_table(("run", "why"), rows[:LISTED_PROBLEMS])
     more = len(rows) - LISTED_PROBLEMS
@@ -86,7 +86,7 @@ def problem_table(problems: Mapping[str, str]) -> str:
 
 
 def picture_blocks(drawings: Sequence[Drawing], folder: Path) -> list[str]:
-    """Return the figures whose picture lies in the folder, each with what to see in it."""
+    """Return the figures that have a picture in the folder, each with its note."""
     return [
         f"![{drawing.title}]({folder.name}/{drawing.name}.png)\n\n"
         f"*{as_sentence(drawing.title)}* {drawing.note}"
@@ -96,14 +96,14 @@ def picture_blocks(drawings: Sequence[Drawing], folder: Path) -> list[str]:
 
 
 def as_sentence(title: str) -> str:
-    """Return a title with a full stop, unless it asks a question."""
+    """Return a title with a full stop, unless it is a question."""
     return title if title.endswith("?") else f"{title}."
 
 
 def part_blocks(outcome: Outcome, name: str) -> list[str]:
-    """Return a part: its title, its command, where its runs come from, and its tables."""
+    """Return a part: title, command, origin of its runs, and tables."""
     blocks = [
-        f"## {name}: {outcome.recipe.part(name).says}",
+        f"## {name}: {outcome.recipe.part(name).summary}",
         f"`{command_of(outcome, name)}`",
         run_summary(outcome.runs[name]),
     ]
@@ -127,7 +127,7 @@ def command_of(outcome: Outcome, name: str) -> str:
     words += [f"--method {method}" for method in setting.methods]
     if setting.scores:
         words += ["--scores", setting.scores]
-    if setting.steps and outcome.recipe.part(name).free_length:
+    if setting.steps and outcome.recipe.part(name).takes_steps:
         words += ["--steps", str(setting.steps)]
     if setting.shifts:
         words += ["--shift", "all"]
@@ -140,24 +140,24 @@ def command_of(outcome: Outcome, name: str) -> str:
 
 
 def run_summary(runs: Sequence[Run]) -> str:
-    """Say in a line how many runs there are, where they ran, by which commit, for how long."""
+    """Return a line with number, devices, commits and seconds of runs."""
     if not runs:
         return "The run folders are not here: the scores of their runs were kept."
     records = [provenance(run) for run in runs]
     seconds = sum(record["seconds"] or 0 for record in records)
     rows = sum(record["rows"] for record in records)
     devices = "; ".join(sorted({f"{r['device']}, torch {r['torch']}" for r in records}))
-    commits = ", ".join(sorted({short_commit(r["commit"]) for r in records}))
+    commits = commits_text(record["commit"] for record in records)
     return (
         f"{len(runs)} runs, {rows:,} rows, {seconds:,.0f} s of running added up "
         f"(runs side by side share a device); {devices}; commit {commits}."
     )
 
 
-def sweep_table(outcome: Outcome, kept: KeptPage) -> str:
-    """List the sweeps that trained the runs: parts, wall time, workers, device, commit, command.
+def sweep_table(outcome: Outcome, kept: EarlierPage) -> str:
+    """List the sweeps that trained the runs: parts, time, workers, device, commit, command.
 
-    Those of an earlier page come first. Empty where there are none.
+    Sweeps on an earlier page come first. The text is empty without sweeps.
     """
     rows = [
         table_line(

@@ -1,11 +1,10 @@
-"""Which runs of a recipe are still to be trained, since neither folders nor scores are there."""
+"""Which runs of a recipe must still be trained: neither folder nor scores exist."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.mixture_scores import kept_mixtures
-from toosure.recipes.benchmark.score_files import scored_names
+from toosure.recipes.benchmark.score_files import saved_names
 from toosure.recipes.benchmark.shift_scores import has_sets
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.runs import Run
@@ -13,56 +12,61 @@ from toosure.shifts.record import ShiftRecord
 from toosure.train.shifts import can_be_judged
 
 
-class KeptScores:
-    """What score files keep of runs and mixtures; `with_shifts`: only what was judged on shifts."""
+class SavedScores:
+    """Names of runs and mixtures with saved scores, and which runs still need a folder.
+
+    With `with_shifts`, scores count only if they were judged on shifts.
+    """
 
     def __init__(
         self, setting: Setting, mixtures: Sequence[RunMixture] = (), with_shifts: bool = False
     ) -> None:
-        self.runs = scored_names(setting, with_shifts)
-        self.mixtures = kept_mixtures(setting, mixtures, with_shifts)
+        self.names = saved_names(setting, with_shifts)
+        self.mixtures = mixtures
         self.extra = {member.name for each in mixtures for member in each.extra}
-        unscored = [each for each in mixtures if each not in self.mixtures]
+
+        unscored = [each for each in mixtures if each.name not in self.names]
         self.to_be_mixed = {member.name for each in unscored for member in each.members}
 
     def needs_scores(self, config: RunConfig) -> bool:
-        """Whether a run is shown alone and its scores are not kept."""
-        return config.name not in self.runs and config.name not in self.extra
+        """Whether a run is shown alone and has no saved scores."""
+        return config.name not in self.names and config.name not in self.extra
 
     def needs_folder(self, config: RunConfig) -> bool:
-        """Whether its kept scores, or those of its mixtures, do not replace a run's folder."""
+        """Whether a run needs a folder: its scores, or those of its mixture, are not saved."""
         return self.needs_scores(config) or config.name in self.to_be_mixed
 
     def has_any(self, configs: Iterable[RunConfig]) -> bool:
-        """Whether anything is kept of these runs or of the mixtures."""
-        return bool(self.mixtures) or any(config.name in self.runs for config in configs)
+        """Whether one of these runs or mixtures has saved scores."""
+        names = {config.name for config in configs} | {each.name for each in self.mixtures}
+        return not names.isdisjoint(self.names)
 
 
 def missing_configs(
     configs: Iterable[RunConfig], setting: Setting, out: Path, mixtures: Sequence[RunMixture] = ()
 ) -> Iterable[RunConfig]:
-    """Yield the runs that have neither ended in a folder of `out` nor left their scores.
+    """Yield the runs still to train: no finished folder and no saved scores.
 
-    A member of a mixture that is not kept needs its folder, whatever is kept of itself. Where
-    shifts are asked for, also those are missing that have none, or not against all of `--ood`,
-    unless all that is left of one is a folder without its weights.
+    A member of a mixture without saved scores needs its folder, even if its own scores are saved.
+    If shifts are asked for, runs that were not judged on all of them are missing too, unless their
+    folder has lost its weights.
     """
-    kept = KeptScores(setting, mixtures, with_shifts=setting.shifts)
+    saved = SavedScores(setting, mixtures, with_shifts=setting.shifts)
     for config in configs:
         folder = out / config.name
-        lacks_folder = kept.needs_folder(config) and not has_ended(folder)
-        unjudged = setting.shifts and kept.needs_scores(config)
+        lacks_folder = saved.needs_folder(config) and not has_ended(folder)
+        unjudged = setting.shifts and saved.needs_scores(config)
         if lacks_folder or (unjudged and lacks_shifts(folder, config, setting)):
             yield config
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a run needs no more training: it is complete, or it diverged."""
+    """Whether a run needs no more training, because it is complete or diverged."""
     return folder.is_dir() and Run(folder).status in ("complete", "diverged")
 
 
 def lacks_shifts(folder: Path, config: RunConfig, setting: Setting) -> bool:
-    """Whether a complete run was not judged on all that is asked for, and still can be."""
+    """Whether a complete run was not judged on everything asked for, and still can be."""
     run = Run(folder)
     if ShiftRecord.read(run.shifts) is not None and has_sets(run.shifts, setting.ood, config.data):
         return False

@@ -1,4 +1,4 @@
-"""How many numbers a run learns: the network's, and those of its hyper-parameters beside them."""
+"""Count the numbers that a run learns: its network's parameters, and gamma-net's."""
 
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ INPUTS = {
 
 
 def network_size(config: RunConfig) -> int:
-    """Return how many parameters the network of a run has; an ensemble's members are counted."""
+    """Return the number of parameters of the network, including all members of an ensemble."""
     model = network_of(config)
     objective = config.word("objective") if config.objective else None
     if objective is None or objective.name not in ENSEMBLES:
@@ -45,7 +45,7 @@ def network_size(config: RunConfig) -> int:
 
 
 def learned_size(config: RunConfig) -> int:
-    """Return how many numbers a run learns: the network's, and gamma-net's beside them."""
+    """Return how many numbers a run learns: the parameters of the network and of gamma-net."""
     if not config.objective:
         return network_size(config)
     objective = config.word("objective").build(seed=0)
@@ -59,14 +59,14 @@ def learned_size(config: RunConfig) -> int:
 
 
 def network_of(config: RunConfig) -> nn.Module:
-    """Build the network of a run, for the inputs and classes of its data set."""
+    """Build the network of a run for the inputs and classes of its data set."""
     data = data_of(config)
     network: nn.Module = config.word("model").build(inputs=INPUTS[data], classes=CLASSES[data])
     return network
 
 
 def data_of(config: RunConfig) -> str:
-    """Return the name of a run's data set; raise where its inputs and classes are not known."""
+    """Return a run's data set; raise ValueError if its inputs and classes are unknown."""
     name = config.data.partition(":")[0]
     if name not in CLASSES:
         known = ", ".join(CLASSES)

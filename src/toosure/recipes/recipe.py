@@ -1,4 +1,4 @@
-"""The pieces of a recipe: parts that name runs and judge them, claims, tables and figures."""
+"""The pieces of a recipe: parts with runs and judgements, claims, tables and figures."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from toosure.train import Runtime
 
 
-# What is kept of a run when it ends: its scores with or without those of each image, or nothing.
-Kept = Literal["examples", "scores", "nothing"]
+# What is saved of a run when it ends: scores with or without per-image values, or nothing.
+Saves = Literal["examples", "scores", "nothing"]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a recipe is carried out: small or as in the paper, on which data, with which seeds.
+    """How to carry out a recipe: small or full, on which data, with which seeds.
 
-    What a word such as `sam:rho=0.1` sets is called its options in recipes, to keep the two apart.
-    Without `seeds`, each part uses its own. `methods`, `full` and `scores` are for recipes that
-    keep scores: rows to add by their words, the paper's full size, the folder of the score files.
-    `steps` is the length of parts whose length the device decides.
-    With `shifts`, a run that was not judged on shifts counts as missing, and one that was not
-    judged against the sets of `ood`, words of `--ood`.
+    In recipes, `sam:rho=0.1` is a word, and `rho` is one of its options. Without `seeds`, each part
+    uses its own. `methods`, `full` and `scores` are for recipes that save scores: rows to add by
+    their words, the paper's full size, and the folder of the score files. `steps` is the length of
+    runs in parts that take it. With `shifts`, a run is missing if it was not judged on shifts and
+    on all sets of `ood`, which are words of `--ood`.
 
     >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
@@ -47,43 +46,43 @@ class Setting:
 
     @property
     def data_sets(self) -> tuple[str, ...]:
-        """The names in `data`, for recipes that take several."""
+        """The names in `data`; some recipes take several."""
         return tuple(dict.fromkeys(name.strip() for name in self.data.split(",") if name.strip()))
 
     def seeds_or(self, *default: int) -> tuple[int, ...]:
-        """Return the seeds of the command line, or the default ones of a part."""
+        """Return the seeds of the command, or a part's default ones."""
         return self.seeds or default
 
     @property
     def first_seed(self) -> int:
-        """The seed of everything that runs with a single seed."""
+        """The seed of parts with a single seed."""
         return min(self.seeds_or(0))
 
     @property
-    def as_in_the_paper(self) -> bool:
-        """Whether the runs are on the paper's data, so that its figures may stand beside them."""
+    def on_paper_data(self) -> bool:
+        """Whether the runs use the paper's data, so that its figures may stand beside them."""
         return not self.quick and self.data == "cifar10"
 
     @property
     def why_not_judged(self) -> str:
-        """Why the paper's figures decide nothing here; empty where they do."""
-        return "" if self.as_in_the_paper else "judged on CIFAR-10 only"
+        """The reason not to judge by the paper's figures; empty on the paper's data."""
+        return "" if self.on_paper_data else "judged on CIFAR-10 only"
 
     @property
     def why_not_judged_on_cifar(self) -> str:
-        """Why nothing is judged where both CIFAR sets count; empty for full runs on them."""
+        """The reason not to judge; empty for full runs on the CIFAR sets."""
         judged = not self.quick and set(self.data_sets) <= {"cifar10", "cifar100"}
         return "" if judged else "judged on CIFAR-10 and CIFAR-100 only"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of a paper, what our runs show, what the paper shows, and whether it holds.
+    """A statement of a paper, what our runs show, what the paper shows, and whether it holds.
 
-    `passed` is None where the claim is not judged; `note` then says why.
+    `passed` is None if the claim is not judged; `note` gives the reason.
     """
 
-    says: str
+    statement: str
     found: str
     paper: str = ""
     passed: bool | None = None
@@ -95,48 +94,54 @@ class Claim:
 
 
 def judge(
-    says: str, *, found: str, paper: str, holds: bool, rule: str = "", unless: Iterable[str] = ()
+    statement: str,
+    *,
+    found: str,
+    paper: str,
+    holds: bool,
+    rule: str = "",
+    reasons: Iterable[str] = (),
 ) -> Claim:
-    """Return a claim judged by `holds`; it is not judged if a reason in `unless` is not empty.
+    """Return a claim that `holds` decides; it is not judged if one of `reasons` is not empty.
 
-    `rule` states the threshold, where it is ours and not the paper's.
+    `rule` states the threshold if it is ours and not the paper's.
 
     >>> judge("ECE falls", found="0.1", paper="falls", holds=True, rule="ours: below .2").verdict
     'pass'
     >>> claim = judge("ECE falls", found="0.1", paper="falls", holds=True,
-    ...               unless=["", missing_runs(3, 4)])
+    ...               reasons=["", missing_runs(3, 4)])
     >>> claim.verdict, claim.note
     ('not judged', '1 of 4 runs missing or ended early')
     """
-    reasons = "; ".join(reason for reason in unless if reason)
-    if reasons:
-        return Claim(says, found, paper, None, reasons)
-    return Claim(says, found, paper, bool(holds), rule)
+    note = "; ".join(reason for reason in reasons if reason)
+    if note:
+        return Claim(statement, found, paper, None, note)
+    return Claim(statement, found, paper, bool(holds), rule)
 
 
 def missing_runs(present: int, expected: int) -> str:
-    """Say how many of the expected runs are missing; empty where none is, or more are present."""
+    """Return a text with the number of missing runs; empty if none is missing."""
     missing = expected - present
     return f"{missing} of {expected} runs missing or ended early" if missing > 0 else ""
 
 
 def single_run(*counts: int) -> str:
-    """Say that one run alone decides nothing; empty where every side has several.
+    """Return the reason not to judge a single run; empty if every side has several.
 
     >>> single_run(1, 3), single_run(2, 3)
     ('n = 1: reported, not judged', '')
     """
-    return "n = 1: reported, not judged" if min(counts) == 1 else ""
+    return "n = 1: reported, not judged" if min(counts, default=0) == 1 else ""
 
 
-def claim_without_runs(says: str) -> Claim:
+def claim_without_runs(statement: str) -> Claim:
     """Return a claim that cannot be judged because no run is complete."""
-    return Claim(says, "–", note="no complete run")
+    return Claim(statement, "–", note="no complete run")
 
 
 def claims_without_runs(*sentences: str) -> list[Claim]:
-    """Return one such claim per sentence."""
-    return [claim_without_runs(says) for says in sentences]
+    """Return a claim without runs for each statement."""
+    return [claim_without_runs(statement) for statement in sentences]
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is drawn on demand: file name, title, what to see in it, and the function."""
+    """A figure drawn on demand: file name, title, note, and the function that draws it."""
 
     name: str
     title: str
@@ -164,7 +169,7 @@ class Drawing:
 
 @dataclass
 class Findings:
-    """What the runs of a part show; `values` are the unrounded numbers for the JSON file."""
+    """Claims and tables of a part; `values` holds unrounded numbers for the JSON file."""
 
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -173,64 +178,53 @@ class Findings:
 
 @dataclass(frozen=True)
 class RunMixture:
-    """Runs of one method whose probabilities are averaged into one prediction.
+    """Runs of one method whose probabilities are averaged.
 
-    `config` is the single run that it is compared with. `extra` are the members that no part of
-    the recipe shows alone. `at_once` names the run that trains all members together, as recipes
-    did before: where its scores are kept, it stands for the mixture.
+    `config` is the single run to compare with. `extra` holds the members that the recipe does not
+    show alone.
     """
 
     config: RunConfig
     members: tuple[RunConfig, ...]
     extra: frozenset[RunConfig] = frozenset()
-    at_once: str = ""
 
     @property
     def name(self) -> str:
-        """A name for files: that of the first member, and a hash of the names of all."""
+        """A name for files: the name of the first member, and a hash of all names."""
         names = [member.name for member in self.members]
         digest = hashlib.sha256(" + ".join(names).encode()).hexdigest()[:8]
         return f"{names[0]}-and-{len(names) - 1}-{digest}"
 
 
-def no_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
-    return []
-
-
-def no_mixtures(setting: Setting) -> list[RunMixture]:
-    return []
-
-
 @dataclass(frozen=True)
 class Part:
-    """A table or figure of a paper: the runs it needs, and functions that read them.
+    """A table or figure of a paper: its runs, and functions that read them.
 
-    A part that is not `usual` is made only when it is asked for by name. The runs of one with
-    `free_length` are as long as the setting's `steps` say. `after_training` is what remains to be
-    done with its complete runs, where data and a device are needed. `mixtures` are made of its
-    runs: `configs` has their members. `kept` says what is kept of a run as soon as it ends, where
-    the recipe keeps scores.
+    A part that is not `by_default` is made only if it is named. The runs of a part that
+    `takes_steps` have the length of the setting's `steps`. `after_training` does the remaining work
+    on complete runs that needs data and a device. `mixtures` are made of runs in `configs`. `saves`
+    is what is saved of a run as soon as it ends, if the recipe saves scores.
     """
 
     name: str
-    says: str
+    summary: str
     configs: Callable[[Setting], Sequence[RunConfig]]
     findings: Callable[[Setting, RunStore], Findings]
-    drawings: Callable[[Setting, RunStore], list[Drawing]] = no_drawings
-    usual: bool = True
-    free_length: bool = False
+    drawings: Callable[[Setting, RunStore], list[Drawing]] = lambda setting, store: []
+    by_default: bool = True
+    takes_steps: bool = False
     after_training: "Callable[[Setting, RunStore, Runtime], None] | None" = None
-    mixtures: Callable[[Setting], Sequence[RunMixture]] = no_mixtures
-    kept: Kept = "examples"
+    mixtures: Callable[[Setting], Sequence[RunMixture]] = lambda setting: ()
+    saves: Saves = "examples"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A paper: its parts by name.
 
-    `options` are those of `toosure reproduce` that it takes and not every recipe has. With
-    `several_data_sets` it takes more than one in `--data`. `folder` is the default folder of its
-    runs below `runs/`, by default its name.
+    `options` are the options of `toosure reproduce` that only some recipes take. With
+    `several_data_sets`, `--data` may name several. `folder` is the default folder of its runs below
+    `runs/`; without it, the name of the recipe.
     """
 
     name: str
@@ -249,8 +243,8 @@ class Recipe:
         raise ValueError(f"{self.name} has no part {name!r}. Known: {known}")
 
     def chosen(self, only: Sequence[str]) -> list[Part]:
-        """Return the parts named in `only`, in the recipe's order; without names the usual ones."""
+        """Return the parts named in `only`, in the recipe's order, or the default parts."""
         names = {self.part(name).name for name in only}
         if names:
             return [part for part in self.parts if part.name in names]
-        return [part for part in self.parts if part.usual]
+        return [part for part in self.parts if part.by_default]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.optim import SAM
-from toosure.recipes.needed_runs import KeptScores, has_ended, missing_configs
-from toosure.recipes.recipe import Claim, Drawing, Findings, Kept, Part, Recipe, Setting
+from toosure.recipes.needed_runs import SavedScores, has_ended, missing_configs
+from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Saves, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.score_listener import scoring
 from toosure.runs import Run
@@ -21,7 +21,7 @@ from toosure.watch.sink import device_name
 
 LOG = "sweeps.jsonl"  # one record per sweep, beside its runs
 
-# What a measurement of these costs, in steps of SGD.
+# The cost of a measurement, in steps of SGD.
 MEASUREMENT_COST = {"gn_sharpness": 60.0, "certificate": 2000.0, "batch_sharpness": 5000.0}
 
 
@@ -57,29 +57,30 @@ def train_parts(
     limit: int | None = None,
     minutes: float | None = None,
 ) -> Sweep:
-    """Train the missing runs of the parts; return those runs, their failures, and if it stopped.
+    """Train the missing runs of the parts; return the runs, their failures, and if it was stopped.
 
-    A run whose scores are kept in the files of `setting.scores` is not missing. With `limit`, only
-    that many runs are trained, in the order of the parts and their rows; after so many `minutes`
-    none is started, and the short ones go first, so that many end. Scores are kept as soon as a
-    run ends. `listener_for` is called with the missing runs.
+    A run with saved scores in `setting.scores` is not missing. `limit` is the number of runs to
+    train, in the order of the parts and their rows. No run is started after `minutes`; short runs
+    then go first, so that many end. Scores are saved as soon as a run ends. `listener_for` is
+    called with the missing runs.
     """
     configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
     mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
     missing = longest_first(list(missing_configs(configs, setting, out, mixtures))[:limit])
     if minutes is not None:
         missing.reverse()
+
     progress = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
     done = Sweep()
-    kept = KeptScores(setting, mixtures, with_shifts=True)
-    kept_by_name = kept_of_runs(parts, setting, kept)
-    with scoring(progress, setting.scores, kept_by_name, beside=workers > 1) as listener:
-        for own_runtime, own in by_runtime(missing, runtime, kept):
+    saved = SavedScores(setting, mixtures, with_shifts=True)
+    saves = saves_by_run(parts, setting, saved)
+    with scoring(progress, setting.scores, saves, beside=workers > 1) as listener:
+        for group_runtime, group in by_runtime(missing, runtime, saved):
             if not done.stopped:
-                result = sweep(own, out, own_runtime, listener, workers, deadline=deadline)
+                result = sweep(group, out, group_runtime, listener, workers, deadline=deadline)
                 done.runs += result.runs
                 done.failures |= result.failures
                 done.stopped = result.stopped
@@ -95,9 +96,9 @@ def train_parts(
 
 
 def by_runtime(
-    configs: Sequence[RunConfig], runtime: Runtime, kept: KeptScores
+    configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores
 ) -> list[tuple[Runtime, list[RunConfig]]]:
-    """Group runs by how they are trained, those without CUDA graphs first.
+    """Group runs by how they are trained; runs without CUDA graphs come first.
 
     `runtime.graph` applies only to runs that a graph can record (`can_record`). Runs that only a
     mixture needs are not judged on shifts: the mixture is.
@@ -105,18 +106,18 @@ def by_runtime(
     groups: dict[Runtime, list[RunConfig]] = {}
     for config in configs:
         graph = runtime.graph and can_record(config)
-        shifts = runtime.shifts if kept.needs_scores(config) else None
+        shifts = runtime.shifts if saved.needs_scores(config) else None
         groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
     return sorted(groups.items(), key=lambda group: group[0].graph)
 
 
-def kept_of_runs(parts: Sequence[Part], setting: Setting, kept: KeptScores) -> dict[str, Kept]:
-    """Return what is kept of each run, by its name; nothing of those that only a mixture needs."""
+def saves_by_run(parts: Sequence[Part], setting: Setting, saved: SavedScores) -> dict[str, Saves]:
+    """Return what is saved of each run, by name; nothing of runs that only a mixture needs."""
     return {
-        config.name: part.kept
+        config.name: part.saves
         for part in parts
         for config in part.configs(setting)
-        if kept.needs_scores(config)
+        if saved.needs_scores(config)
     }
 
 
@@ -132,7 +133,7 @@ def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
 
 
 def cost(config: RunConfig) -> float:
-    """Estimate what a run costs, in steps of SGD on the same network."""
+    """Estimate the cost of a run, in steps of SGD on the same network."""
     step = optimizer_cost(config) * objective_cost(config)
     network = 10.0 if config.model.startswith("resnet") else 1.0
 
@@ -170,7 +171,7 @@ def objective_cost(config: RunConfig) -> float:
 def log_sweep(
     out: Path, parts: Sequence[Part], runtime: Runtime, workers: int, ended: int, seconds: float
 ) -> None:
-    """Append a record of where, how and for how long a sweep ran."""
+    """Append a record of the device, command and duration of a sweep."""
     record = environment(device_name(runtime.torch_device), workers=workers, graph=runtime.graph)
     record |= {"parts": [part.name for part in parts], "trained": ended, "seconds": seconds}
     with (out / LOG).open("a", encoding="utf-8") as file:
@@ -185,10 +186,10 @@ def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Pa
         if not configs:
             outcome.without_runs.append(part.name)
 
-        kept = KeptScores(setting, part.mixtures(setting))
-        store = RunStore(out, {c.name for c in configs if not kept.needs_folder(c)})
+        saved = SavedScores(setting, part.mixtures(setting))
+        store = RunStore(out, {c.name for c in configs if not saved.needs_folder(c)})
         outcome.runs[part.name] = store.runs(configs, diverged=True)
-        if outcome.runs[part.name] or kept.has_any(configs):
+        if outcome.runs[part.name] or saved.has_any(configs):
             try:
                 outcome.findings[part.name] = part.findings(setting, store)
                 outcome.drawings[part.name] = part.drawings(setting, store)

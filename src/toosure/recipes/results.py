@@ -1,12 +1,12 @@
-"""What came of a recipe, for the terminal and as one JSON object."""
+"""Print the outcome of a recipe on the terminal, or as one JSON object."""
 
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toosure.recipes.json_lines import read_json_lines
 from toosure.recipes.recipe import Claim, Table
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
@@ -20,17 +20,17 @@ CLAIM_HEADER = ("claim", "found", "paper", "verdict", "note")
 
 def claim_cells(claim: Claim) -> tuple[str, ...]:
     """Return a claim as a row under `CLAIM_HEADER`."""
-    return claim.says, claim.found, claim.paper, claim.verdict, claim.note
+    return claim.statement, claim.found, claim.paper, claim.verdict, claim.note
 
 
-def score(outcome: Outcome) -> str:
-    """Say how many judged claims hold, how many are not judged, and which parts are missing."""
+def claims_summary(outcome: Outcome) -> str:
+    """Return how many judged claims hold, how many are not judged, and the missing parts."""
     verdicts = [claim.passed for claim in outcome.claims]
-    return score_text(outcome, verdicts, list(outcome.findings))
+    return summary_text(outcome, verdicts, list(outcome.findings))
 
 
-def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Sequence[str]) -> str:
-    """Say the same of any verdicts, where the parts named in `present` are there."""
+def summary_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Sequence[str]) -> str:
+    """Return the summary of some verdicts, with the default parts that are not in `present`."""
     judged = [verdict for verdict in verdicts if verdict is not None]
     unjudged = len(verdicts) - len(judged)
     holding = f"{sum(judged)} of {len(judged)} judged claims hold"
@@ -40,16 +40,16 @@ def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seque
     if outcome.setting.quick:
         text += " (quick: small runs, not on the paper's data)"
 
-    usual = (part.name for part in outcome.recipe.chosen(()))
-    absent = [name for name in usual if name not in present]
-    return f"{text}; not here: {', '.join(absent)}" if absent else text
+    expected = (part.name for part in outcome.recipe.chosen(()))
+    missing = [name for name in expected if name not in present]
+    return f"{text}; not here: {', '.join(missing)}" if missing else text
 
 
 # -- terminal -------------------------------------------------------------------------------
 
 
 def claims_table(claims: Sequence[Claim]) -> "RichTable":
-    """Lay out claims for the terminal; a failure stands out, an unjudged claim recedes."""
+    """Lay out claims for the terminal: failures in bold red, claims without a verdict dim."""
     from rich.table import Table as RichTable
 
     styles = {True: None, False: "bold red", None: "dim"}
@@ -60,7 +60,7 @@ def claims_table(claims: Sequence[Claim]) -> "RichTable":
 
 
 def rich_table(table: Table) -> "RichTable":
-    """Lay out a table for the terminal, its numbers aligned to the right."""
+    """Lay out a table for the terminal, with numbers aligned to the right."""
     from rich.table import Table as RichTable
 
     layout = RichTable(box=None, pad_edge=False, header_style="dim", title=table.title)
@@ -75,7 +75,7 @@ def rich_table(table: Table) -> "RichTable":
 
 
 def as_json(outcome: Outcome) -> dict[str, object]:
-    """Return everything, unrounded, as one object; numbers that are not finite become null."""
+    """Return the whole outcome, unrounded, as one object; NaN and infinity become null."""
     parts = {
         name: {
             "values": findings.values,
@@ -89,7 +89,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
         "setting": {**vars(outcome.setting)},
         "claims": [{**vars(claim), "verdict": claim.verdict} for claim in outcome.claims],
         "parts": parts,
-        "ill": outcome.problems,
+        "problems": outcome.problems,
         "sweeps": read_sweeps(outcome.out),
     }
 
@@ -99,7 +99,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
 
 
 def nonfinite_to_null(value: object) -> object:
-    """Replace NaN and infinity by None in a JSON value: JSON itself has neither."""
+    """Replace NaN and infinity by None in a JSON value, since JSON has neither."""
     if isinstance(value, dict):
         return {key: nonfinite_to_null(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -111,17 +111,11 @@ def nonfinite_to_null(value: object) -> object:
 
 def read_sweeps(out: Path) -> list[dict[str, Any]]:
     """Read the records of the sweeps that trained the runs in a folder."""
-    file = out / LOG
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    records = []
-    for line in lines:
-        with suppress(json.JSONDecodeError):  # torn by a power cut
-            records.append(json.loads(line))
-    return records
+    return [record for record in read_json_lines(out / LOG) if record is not None]
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Return where a run comes from: device, versions, commit and command, with its length."""
+    """Return the origin of a run: device, versions, commit, command and length."""
     environment = run.environment
     return {
         "run": run.name,

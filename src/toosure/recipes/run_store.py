@@ -1,4 +1,4 @@
-"""Look up the runs of a recipe in a folder, and record which of them cannot be used."""
+"""Look up the runs of a recipe in a folder, and record the ones that cannot be used."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -8,14 +8,14 @@ from toosure.runs import Run
 
 
 class RunStore:
-    """Find runs by their config in one folder; `problems` says what is wrong with the others.
+    """Find runs by their config in one folder; `problems` says why others cannot be used.
 
-    Runs named in `scored` are not missing where they have no folder: their scores are kept.
+    Runs named in `saved` are not missing without a folder: their scores are saved.
     """
 
-    def __init__(self, folder: str | Path, scored: Collection[str] = ()) -> None:
+    def __init__(self, folder: str | Path, saved: Collection[str] = ()) -> None:
         self.folder = Path(folder)
-        self.scored = scored
+        self.saved = saved
         self.problems: dict[str, str] = {}  # run name -> missing, diverged at step ...
         self._opened: dict[str, Run] = {}
 
@@ -24,16 +24,16 @@ class RunStore:
         return [run for config in configs if (run := self.run(config, diverged)) is not None]
 
     def run(self, config: RunConfig, diverged: bool = False) -> Run | None:
-        """Return the complete run of a config, or None and a note in `problems`.
+        """Return the complete run of a config, or None and an entry in `problems`.
 
-        With `diverged`, a run that diverged after a few rows is returned too.
+        With `diverged`, also return a run that diverged after a few rows.
         """
         run = self._open(config.name)
         if run is None:
             return None
 
-        if run.status != "complete" and run.name in self.scored:
-            return None  # its scores are kept: that another training of it did not end is no matter
+        if run.status != "complete" and run.name in self.saved:
+            return None  # its scores are saved, so another unfinished training does not matter
         if run.status == "complete":
             expected = min(2, len(config.at) or 2)  # rows of the shortest run that can be used
             if len(run.rows) >= expected:
@@ -47,11 +47,11 @@ class RunStore:
         return None
 
     def _open(self, name: str) -> Run | None:
-        """Return the run in the folder `name`, read once; None where there is no run."""
+        """Return the run in the folder `name`, read once, or None if there is none."""
         if name not in self._opened:
             folder = self.folder / name
             if not (folder / "config.json").is_file():
-                if name not in self.scored:
+                if name not in self.saved:
                     self.problems[name] = "missing"
                 return None
             self._opened[name] = Run(folder)

@@ -1,4 +1,4 @@
-"""Keep the scores of each run of a recipe as soon as it ends: a rented machine may go any time."""
+"""Save the scores of each run as soon as it ends, since a rented machine may vanish at any time."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,29 +8,29 @@ from typing import Any
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark.score_files import ScoreFiles
-from toosure.recipes.recipe import Kept
+from toosure.recipes.recipe import Saves
 from toosure.runs import Run
 from toosure.runs.row_reader import Row
 from toosure.train import ProgressListener
 
 
 class ScoreListener(ProgressListener):
-    """Pass everything on to another listener, and score the runs that end.
+    """Pass everything on to another listener, and score runs that end.
 
-    Scoring takes seconds. With a `thread` it is done beside: no worker waits for it. Without, the
-    next run of this process waits, so that its time is its own.
+    Scoring takes seconds. A `thread` does it while other workers go on. Without it, scoring delays
+    the next run of this process, and so does not slow it down.
     """
 
     def __init__(
         self,
         inner: ProgressListener,
         files: ScoreFiles,
-        kept: Mapping[str, Kept],
+        saves: Mapping[str, Saves],
         thread: ThreadPoolExecutor | None,
     ) -> None:
         self.inner = inner
         self.files = files
-        self.kept = kept  # by run name
+        self.saves = saves  # by run name
         self.thread = thread
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
@@ -50,7 +50,7 @@ class ScoreListener(ProgressListener):
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.inner.end(path, outcome)
-        if outcome["status"] != "complete" or self.kept.get(path.name, "nothing") == "nothing":
+        if outcome["status"] != "complete" or self.saves.get(path.name, "nothing") == "nothing":
             return
         if self.thread is None:
             self.score(path)
@@ -58,24 +58,24 @@ class ScoreListener(ProgressListener):
             self.thread.submit(self.score, path)
 
     def beside(self) -> "ScoreListener":
-        return ScoreListener(self.inner.beside(), self.files, self.kept, self.thread)
+        return ScoreListener(self.inner.beside(), self.files, self.saves, self.thread)
 
     def score(self, path: Path) -> None:
-        """Score a run; where that fails, say so: the tables will try again, and stop there."""
+        """Score a run. If that fails, say so; the tables will try again and raise the error."""
         try:
-            self.files.add([Run(path)], keep_examples=self.kept[path.name] == "examples")
+            self.files.add([Run(path)], save_examples=self.saves[path.name] == "examples")
         except Exception as error:
             self.say(f"{path.name} is not scored yet: {error}")
 
 
 @contextmanager
 def scoring(
-    listener: ProgressListener, folder: str, kept: Mapping[str, Kept], beside: bool = True
+    listener: ProgressListener, folder: str, saves: Mapping[str, Saves], beside: bool = True
 ) -> Iterator[ProgressListener]:
-    """Give a listener that keeps scores in a folder; without a folder, the listener itself.
+    """Yield a listener that saves scores in a folder; without a folder, the listener itself.
 
-    At the end, wait until the last run is scored; after an error or a second Ctrl-C, for none but
-    the one under way. `beside` says that runs are trained in other processes.
+    At the end, wait until the last run is scored. After an error or a second Ctrl-C, wait only for
+    the scoring under way. `beside` means that other processes train the runs.
     """
     if not folder:
         yield listener
@@ -83,7 +83,7 @@ def scoring(
 
     thread = ThreadPoolExecutor(1) if beside else None
     try:
-        yield ScoreListener(listener, ScoreFiles(Path(folder)), kept, thread)
+        yield ScoreListener(listener, ScoreFiles(Path(folder)), saves, thread)
     except BaseException:
         if thread is not None:
             thread.shutdown(cancel_futures=True)

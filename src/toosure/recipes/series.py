@@ -1,14 +1,16 @@
-"""Statistics of the series that a run measures: correlations of two, mean and deviation of one."""
+"""Statistics of measured series: correlations of two, mean and standard deviation of one."""
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 RESAMPLES = 2000
+NOTHING = "–"  # in the place of a number
 
 
-class Coupling(NamedTuple):
-    """Correlations of two series, and the ends of the bootstrap interval of Pearson's r."""
+class Correlations(NamedTuple):
+    """Correlations of two series, and the bootstrap interval of Pearson's r."""
 
     pearson: float
     spearman: float
@@ -19,23 +21,19 @@ class Coupling(NamedTuple):
     rows: int
 
 
-def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray, seed: int = 0) -> Coupling:
+def correlate(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> Correlations:
     """Return every correlation of `a` and `b`; the partial one holds `control` fixed.
 
-    Rows where one of the three is not finite are left out.
+    Rows in which one of the three is not finite are left out.
 
     >>> t = np.linspace(0, 1, 50)
-    >>> result = coupling(t, t**2, np.sin(9 * t))
+    >>> result = correlate(t, t**2, np.sin(9 * t))
     >>> round(result.pearson, 3), round(result.spearman, 3), result.rows
     (0.967, 1.0, 50)
     """
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(control)
-    a = a[finite]
-    b = b[finite]
-    control = control[finite]
-
-    low, high = block_interval(a, b, seed=seed)
-    return Coupling(
+    a, b, control = finite_rows(a, b, control)
+    low, high = block_interval(a, b)
+    return Correlations(
         pearson=pearson(a, b),
         spearman=spearman(a, b),
         differences=pearson(np.diff(a), np.diff(b)),
@@ -46,15 +44,25 @@ def coupling(a: np.ndarray, b: np.ndarray, control: np.ndarray, seed: int = 0) -
     )
 
 
+def finite_rows(*series: np.ndarray) -> list[np.ndarray]:
+    """Return several series without the rows in which one of them is not finite.
+
+    >>> finite_rows(np.array([1.0, np.nan, 3.0]), np.array([4.0, 5.0, 6.0]))
+    [array([1., 3.]), array([4., 6.])]
+    """
+    finite = np.isfinite(series).all(0)
+    return [values[finite] for values in series]
+
+
 def pearson(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Pearson's r, NaN where one series never changes or has fewer than three values."""
+    """Return Pearson's r; NaN if a series never changes or has fewer than three values."""
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Spearman's rho: Pearson's r of the ranks; equal values share the mean of theirs."""
+    """Return Spearman's rho: Pearson's r of the ranks; equal values share their mean rank."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(a), rankdata(b))
@@ -78,14 +86,13 @@ def block_interval(
     a: np.ndarray,
     b: np.ndarray,
     block: int | None = None,
-    level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the percentile interval of Pearson's r over resampled blocks of consecutive rows.
+    """Return the 95 % interval of Pearson's r over resampled blocks of consecutive rows.
 
-    Rows of a run resemble their neighbours, so whole blocks are drawn, around the end too
-    (circular block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows by default.
+    Neighbouring rows of a run are alike, so whole blocks are drawn, also around the end (circular
+    block bootstrap; Politis and Romano, 1992). `block` is sqrt(n) rows by default.
     """
     n = len(a)
     if n < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -97,13 +104,12 @@ def block_interval(
     indices = indices.reshape(resamples, -1)[:, :n]
 
     correlations = row_pearson(a[indices], b[indices])
-    tail = 50 * (1 - level)
-    low, high = np.nanpercentile(correlations, [tail, 100 - tail])
+    low, high = np.nanpercentile(correlations, [2.5, 97.5])
     return float(low), float(high)
 
 
 def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return Pearson's r of each row of two arrays (R, n); NaN where a row is constant."""
+    """Return Pearson's r of each row of two arrays (R, n); NaN for a constant row."""
     a = a - a.mean(1, keepdims=True)
     b = b - b.mean(1, keepdims=True)
     scale = np.sqrt((a * a).sum(1) * (b * b).sum(1))
@@ -112,12 +118,12 @@ def row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return result
 
 
-def mean_and_spread(values: "list[float] | np.ndarray") -> tuple[float, float]:
+def mean_and_std(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Return mean and sample standard deviation of the finite values.
 
-    The mean of no value and the deviation of a single one are NaN.
+    The mean of no value and the deviation of a single value are NaN.
 
-    >>> mean_and_spread([1.0, 2.0, 3.0])
+    >>> mean_and_std([1.0, 2.0, 3.0])
     (2.0, 1.0)
     """
     finite = np.asarray(values, dtype=float)
@@ -129,26 +135,27 @@ def mean_and_spread(values: "list[float] | np.ndarray") -> tuple[float, float]:
     return float(finite.mean()), float(finite.std(ddof=1))
 
 
-def spread_text(values: "list[float] | np.ndarray", form: str = ".2f") -> str:
-    """Print mean ± standard deviation, as the papers do.
+def in_points(values: Iterable[float | None]) -> list[float | None]:
+    """Return shares of 1 in points; None stays None."""
+    return [None if value is None else 100 * value for value in values]
 
-    >>> spread_text([0.8, 0.9]), spread_text([0.5]), spread_text([0.8, 0.9], "+.2f")
+
+def mean_std_text(values: Sequence[float | None] | np.ndarray, form: str = ".2f") -> str:
+    """Print mean ± standard deviation of the known values, as the papers do.
+
+    If some are None, the text also says how many are known.
+
+    >>> mean_std_text([0.8, 0.9]), mean_std_text([0.5]), mean_std_text([0.8, 0.9], "+.2f")
     ('0.85 ± 0.07', '0.50', '+0.85 ± 0.07')
+    >>> mean_std_text([0.5, None]), mean_std_text([None])
+    ('0.50 (1 of 2)', '–')
     """
-    mean, spread = mean_and_spread(values)
+    known = [value for value in values if value is not None]
+    mean, spread = mean_and_std(known)
     if not np.isfinite(mean):
-        return "–"
-    if not np.isfinite(spread):
-        return f"{mean:{form}}"
-    return f"{mean:{form}} ± {spread:{form.lstrip('+')}}"
+        return NOTHING
 
-
-def kept_text(values: "list[float] | np.ndarray", form: str, runs: int) -> str:
-    """Print mean ± standard deviation of the values that were kept of so many runs.
-
-    >>> kept_text([0.8, 0.9], ".2f", 2), kept_text([0.8], ".2f", 3), kept_text([], ".2f", 3)
-    ('0.85 ± 0.07', '0.80 (1 of 3)', 'not kept')
-    """
-    if len(values) == runs:
-        return spread_text(values, form)
-    return f"{spread_text(values, form)} ({len(values)} of {runs})" if len(values) else "not kept"
+    text = f"{mean:{form}}"
+    if np.isfinite(spread):
+        text += f" ± {spread:{form.lstrip('+')}}"
+    return text if len(known) == len(values) else f"{text} ({len(known)} of {len(values)})"

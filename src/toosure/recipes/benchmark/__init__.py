@@ -1,4 +1,4 @@
-"""The public benchmark: calibration methods under one protocol, with a row of one's own."""
+"""The public benchmark: calibration methods under one protocol; users can add rows."""
 
 from toosure.recipes.benchmark import methods, tables
 from toosure.recipes.recipe import Part, Recipe
@@ -19,7 +19,7 @@ RECIPE = Recipe(
             "the settings among which those of SAM and its variants were chosen",
             methods.choice,
             tables.findings,
-            usual=False,
+            by_default=False,
         ),
     ),
     options=frozenset({"--method", "--scores", "--shift"}),

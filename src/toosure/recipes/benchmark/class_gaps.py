@@ -1,4 +1,4 @@
-"""How far the gaps of predicted classes lie apart: the number that kept scores hold."""
+"""Standard deviation of confidence minus accuracy over predicted classes."""
 
 from torch import Tensor
 
@@ -8,8 +8,8 @@ from toosure import metrics
 def class_gap_spread(logits: Tensor, labels: Tensor) -> float:
     """Return the standard deviation of confidence minus accuracy over predicted classes.
 
-    It is above 0 by chance, too: the fewer rows a class has, the more. `metrics.class_gap` is
-    without that part, and weighs a class by its rows.
+    Chance alone raises it above 0, most where a class has few rows. `metrics.class_gap` subtracts
+    what chance adds, and weighs a class by its rows.
 
     >>> import torch
     >>> sure, unsure = [4.0, 0.0], [0.0, 0.1]  # 98 % and 52 %

@@ -4,7 +4,7 @@ from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.recipe import Setting
 
-# Chosen per data set at seed 0 by least validation NLL, among the settings of `CHOICE`.
+# Chosen from `CHOICE` per data set, by least validation NLL at seed 0.
 SHARPNESS_AWARE: dict[str, dict[str, str]] = {
     "cifar10": {
         "SGD": "sgd",
@@ -29,14 +29,14 @@ CHOICE = (
     *("csam:rho=0.2,gamma=0.5", "csam:rho=0.2,gamma=1"),
 )
 
-# Each with the settings of its authors, in the order in which they are trained.
+# With the settings of their authors, in the order of training.
 OTHERS: dict[str, str] = {
     "Focal": "focal",
     "DualFocal": "dual_focal",
     "AdaFocal": "adafocal",
     "Mixup": "mixup",
     "MIT-L": "mit",
-    "MMCE": "mmce:normalization=reference",  # as its public code, which tables are made with
+    "MMCE": "mmce:normalization=reference",  # as in its public code, which tables use
     "ACLS": "acls",
     "BalCAL": "balcal",
     "LS": "label_smoothing",
@@ -58,13 +58,13 @@ QUICK_OTHERS = ("Focal", "Mixup")
 
 
 def others(setting: Setting) -> dict[str, str]:
-    """Return the methods beside the sharpness-aware ones; a quick benchmark has two."""
+    """Return the other methods, which are not sharpness-aware; a quick benchmark has two."""
     names = QUICK_OTHERS if setting.quick else tuple(OTHERS)
     return {name: OTHERS[name] for name in names}
 
 
 def main_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of the main table, and of a row that the command adds."""
+    """Return the seeds of the main table and of the rows that `--method` adds."""
     return setting.seeds_or(0, 1) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
@@ -83,13 +83,13 @@ def sharpness_aware(data: str) -> dict[str, str]:
 
 
 def table(setting: Setting) -> list[RunConfig]:
-    """Return the runs of the benchmark, or those of the methods that the command names."""
+    """Return the runs of the benchmark, or only those of the methods in `--method`."""
     runs = []
     for data in setting.data_sets:
         main = sharpness_aware(data).values()
         if setting.methods:
             for method in setting.methods:
-                if missing := protocol.missing_word(method):
+                if missing := protocol.unknown_word_error(method):
                     raise ValueError(f"--method {method}: {missing}")
                 runs += protocol.configs(setting, method, data, main_seeds(setting))
             continue
@@ -102,7 +102,7 @@ def table(setting: Setting) -> list[RunConfig]:
 
 
 def choice(setting: Setting) -> list[RunConfig]:
-    """Return the runs by which the settings of the sharpness-aware methods were chosen."""
+    """Return the runs that chose the settings of the sharpness-aware methods."""
     methods = CHOICE[:2] if setting.quick else CHOICE
     return [
         run
@@ -112,7 +112,9 @@ def choice(setting: Setting) -> list[RunConfig]:
     ]
 
 
-def absent(setting: Setting) -> dict[str, str]:
-    """Return the rows whose words do not exist here, and why."""
-    reasons = {name: protocol.missing_word(method) for name, method in others(setting).items()}
+def unavailable_methods(setting: Setting) -> dict[str, str]:
+    """Return the methods that cannot be built because a word is unknown, with the error."""
+    reasons = {
+        name: protocol.unknown_word_error(method) for name, method in others(setting).items()
+    }
     return {name: why for name, why in reasons.items() if why}

@@ -1,116 +1,41 @@
-"""Scores of mixtures of runs: made of the predictions of their members, kept when these are gone.
+"""Scores of averaged predictions of several runs, saved so that they outlive the run folders."""
 
-`mixtures.jsonl` lies beside `scores.jsonl` and has lines of the same form, with the names of the
-members. `examples/` holds the test images of both.
-"""
-
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-
-from torch import Tensor
+from collections.abc import Sequence
+from dataclasses import replace
 
 from toosure.config import RunConfig
 from toosure.evaluate.ensemble import mixture as mixture_of
-from toosure.posthoc import Temperature
 from toosure.predictions import from_logits
-from toosure.recipes.benchmark.kept_rows import calibrated_errors, measuring_seconds
-from toosure.recipes.benchmark.mixture_shifts import read_shifts
 from toosure.recipes.benchmark.record import (
     Examples,
+    Predictions,
     Record,
-    benchmark_scores,
-    example_arrays,
-    predictions_file,
-    ran_alone,
     read_split,
+    score,
 )
-from toosure.recipes.benchmark.score_files import ScoreFiles, scored_names
-from toosure.recipes.benchmark.shift_scores import adds_sets, summary_of
-from toosure.recipes.recipe import RunMixture, Setting
-from toosure.recipes.run_store import RunStore
+from toosure.recipes.benchmark.shift_scores import summary_of
+from toosure.recipes.recipe import RunMixture
 from toosure.runs import Run
-from toosure.runs.environment import torch_version
 from toosure.shifts.record import ShiftRecord
 
-MIXTURES_FILE = "mixtures.jsonl"
 
-
-def mixture_files(setting: Setting) -> ScoreFiles:
-    """Return the records of mixtures that a setting's folder keeps, or none, in memory."""
-    return ScoreFiles(Path(setting.scores) if setting.scores else None, file=MIXTURES_FILE)
-
-
-def kept_mixtures(
-    setting: Setting, mixtures: Iterable[RunMixture], with_shifts: bool = False
-) -> set[RunMixture]:
-    """Return the mixtures whose scores are kept; `with_shifts`: only those judged on shifts."""
-    names = scored_names(setting, with_shifts, MIXTURES_FILE)
-    runs = scored_names(setting, with_shifts)
-    return {each for each in mixtures if each.name in names or each.at_once in runs}
-
-
-def add_mixtures(files: ScoreFiles, mixtures: Iterable[RunMixture], store: RunStore) -> None:
-    """Score the mixtures that are new, or only now judged on shifts, and write them."""
-    added = []
-    for mixture in mixtures:
-        known = files.records.get(mixture.name)
-        shifts = read_shifts(store.folder, mixture)
-        if known is not None and (shifts is None or not adds_sets(known, shifts.ood)):
-            continue
-
-        runs = store.runs(mixture.members)
-        saved = [run for run in runs if predictions_file(run).is_file()]
-        if len(saved) == len(mixture.members):
-            record, examples = scored_mixture(mixture, saved, shifts)
-            files.records[record.name] = record
-            files.examples[record.name] = examples
-            added.append(record)
-
-    if added and files.folder is not None:
-        files.write(added)
-
-
-def scored_mixture(
+def score_mixture(
     mixture: RunMixture, runs: Sequence[Run], shifts: ShiftRecord | None
 ) -> tuple[Record, Examples]:
-    """Score the mixture of runs by the predictions that they saved at their end."""
-    logits, labels = mixed_split(runs, "test")
+    """Score the averaged predictions that the runs saved at their end."""
+    test = mixed_split(runs, "test")
     val = mixed_split(runs, "val") if same_validation(mixture.members) else None
-    temperature = None if val is None else Temperature().fit_quietly(*val)
+    record, examples = score(runs, mixture.name, mixture.config, test, val)
 
-    lasts = [run.last for run in runs]
-    commits = sorted({commit for run in runs if (commit := run.environment.get("commit"))})
-    record = Record(
-        name=mixture.name,
-        config=mixture.config,
-        seconds=sum(float(last["seconds"]) for last in lasts),
-        seconds_measuring=sum(measuring_seconds(run) for run in runs),
-        temperature=None if temperature is None else float(temperature.temperature),
-        test=benchmark_scores(logits, labels),
-        val={} if val is None else benchmark_scores(*val),
-        test_after_temperature=(
-            {} if temperature is None else benchmark_scores(temperature(logits), labels)
-        ),
-        device=runs[0].environment.get("device"),
-        torch=torch_version(runs[0].environment),
-        commit=", ".join(commits) or None,
-        alone=all_ran_alone(runs),
-        calibrated_ece=None if val is None else calibrated_errors(val, (logits, labels)),
+    record = replace(
+        record,
         shifts=None if shifts is None else summary_of(shifts),
         members=[run.name for run in runs],
     )
-    return record, example_arrays(logits, labels, temperature)
+    return record, examples
 
 
-def all_ran_alone(runs: Sequence[Run]) -> bool | None:
-    """Whether every run had its device for itself; None where that is not known of all."""
-    known = [ran_alone(run) for run in runs]
-    if False in known:
-        return False
-    return None if None in known else True
-
-
-def mixed_split(runs: Sequence[Run], split: str) -> tuple[Tensor, Tensor]:
+def mixed_split(runs: Sequence[Run], split: str) -> Predictions:
     """Return the log of the runs' mean probability on one split, and the labels."""
     mixed = mixture_of({run.name: from_logits(*read_split(run, split)) for run in runs})
     assert mixed.logits is not None and mixed.labels is not None
@@ -118,9 +43,9 @@ def mixed_split(runs: Sequence[Run], split: str) -> tuple[Tensor, Tensor]:
 
 
 def same_validation(members: Sequence[RunConfig]) -> bool:
-    """Whether runs were validated on the same images: their data are split by the same seed.
+    """Whether runs have the same validation images: the same seed splits their data.
 
-    Otherwise most validation images of one are training images of another, and predictions do not
-    say which.
+    Otherwise most validation images of one run are training images of another, and the saved
+    predictions do not say which.
     """
     return len({member.data for member in members}) == 1

@@ -1,6 +1,6 @@
-"""How mixtures of runs fare under shifts: judged by checkpoints, written beside the runs."""
+"""Judge mixtures of runs under shifts by checkpoints, and save the results beside the runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from toosure.recipes.recipe import RunMixture
@@ -15,27 +15,27 @@ FOLDER = "mixtures"  # in the folder of the runs
 
 
 def shifts_file(runs: Path, mixture: RunMixture) -> Path:
-    """Return where the record of a mixture lies."""
+    """Return the file that holds the shifts of a mixture."""
     return runs / FOLDER / f"{mixture.name}.json"
 
 
 def read_shifts(runs: Path, mixture: RunMixture) -> ShiftRecord | None:
-    """Return how a mixture fares under shifts; None where it was not judged, or not readably."""
+    """Return the shifts of a mixture, or None if it was not judged or the file is damaged."""
     return ShiftRecord.read(read_json(shifts_file(runs, mixture), if_damaged={}))
 
 
 def judge_mixtures(
-    mixtures: Sequence[RunMixture], kept: Collection[RunMixture], store: RunStore, runtime: Runtime
+    mixtures: Iterable[RunMixture], saved: Collection[str], store: RunStore, runtime: Runtime
 ) -> None:
-    """Judge the mixtures that are not `kept` and whose members all have their weights.
+    """Judge the mixtures whose names are not in `saved` and whose members all have weights.
 
-    Nothing is judged where `runtime` asks for no shifts.
+    Nothing is judged if `runtime` asks for no shifts.
     """
     if runtime.shifts is None:
         return
     for mixture in mixtures:
         known = read_shifts(store.folder, mixture)
-        if mixture in kept or fulfils(known, runtime.shifts, mixture.config.data):
+        if mixture.name in saved or fulfils(known, runtime.shifts, mixture.config.data):
             continue
 
         runs = store.runs(mixture.members)

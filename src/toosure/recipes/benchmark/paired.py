@@ -1,4 +1,4 @@
-"""Paired differences of two methods: the same test images, the same seeds."""
+"""Paired differences between two methods: same test images, same seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from toosure.recipes.benchmark.record import Examples, Record
 
 RESAMPLES = 2000
 BINS = 15
-# Takes what is kept of a run, and the numbers of some test images.
+# A function of the examples of a run and the numbers of some test images.
 Score = Callable[[Examples, np.ndarray], np.ndarray | float]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Second minus first: mean over seeds, 95 % interval over test images, and each seed's own."""
+    """Second minus first: mean over seeds, 95 % interval over test images, value per seed."""
 
     value: float
     low: float
@@ -34,7 +34,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Of accuracy and ECE in points, and of NLL."""
+    """Differences of accuracy and ECE, in points, and of NLL."""
 
     accuracy: Difference
     nll: Difference
@@ -56,7 +56,7 @@ def paired_by_seed(
 class ResampledScores:
     """Scores of runs over the same resamples of the test images, each computed once.
 
-    `examples` are those of the runs by name.
+    `examples` holds the examples of each run by its name.
     """
 
     def __init__(self, examples: dict[str, Examples], resamples: int = RESAMPLES) -> None:
@@ -64,10 +64,10 @@ class ResampledScores:
         self.resamples = resamples
         self._scores: dict[tuple[str, Score, int], np.ndarray] = {}
 
-    def over_resamples(self, name: str, score: Score, seed: int = 0) -> np.ndarray:
-        """Return a run's score of all test images, then of each resample, (1 + resamples, ...).
+    def resampled_scores(self, name: str, score: Score, seed: int = 0) -> np.ndarray:
+        """Return a run's score on all test images, then on each resample, (1 + resamples, ...).
 
-        Equal seeds draw the same images in every run: their differences are paired.
+        Equal seeds draw the same images in every run, so that differences between runs are paired.
         """
         key = (name, score, seed)
         if key not in self._scores:
@@ -78,18 +78,23 @@ class ResampledScores:
         return self._scores[key]
 
 
-def tails_of(scores: np.ndarray, tails: Sequence[float], *, centred: bool = False) -> np.ndarray:
-    """Return quantiles of a difference over resamples, (tails, ...); `scores[0]` is of all images.
+def interval_quantiles(
+    scores: np.ndarray, tails: Sequence[float], *, centred: bool = False
+) -> np.ndarray:
+    """Return quantiles of a difference over resamples, (tails, ...); `scores[0]` uses all images.
 
-    Resampling adds noise to bins, so that errors of resamples lie above that of all images. Where
-    two methods differ in it, plain quantiles need not lie around the difference. Centred ones do:
-    the resamples are moved so that their mean is the difference. Simulated, centred quantiles hold
-    their level of differences *as measured* on so many images, and plain ones mostly hold more;
-    neither holds it of true differences (benchmarks/results/paired_coverage.md).
+    Resampling adds noise to bins, which raises the errors of resamples. If it raises them by
+    different amounts for two methods, plain quantiles need not lie around the difference. Centred
+    quantiles do: the resamples are moved until their mean is the difference. In simulations,
+    centred quantiles hold their level for differences *as measured* on this many images, and plain
+    ones mostly hold more; neither holds it for true differences
+    (benchmarks/results/paired_coverage.md).
 
     >>> scores = np.array([1.0, 2.0, 3.0, 4.0])
-    >>> tails_of(scores, [0.5]).tolist(), tails_of(scores, [0.5], centred=True).tolist()
-    ([3.0], [1.0])
+    >>> interval_quantiles(scores, [0.5]).tolist()
+    [3.0]
+    >>> interval_quantiles(scores, [0.5], centred=True).tolist()
+    [1.0]
     """
     resamples = scores[1:]
     if centred:
@@ -102,14 +107,14 @@ class PairedScores(ResampledScores):
     """Differences of accuracy, NLL and ECE between methods, with two-sided intervals."""
 
     def differences(self, first: Sequence[Record], second: Sequence[Record]) -> Differences | None:
-        """Return second minus first over the seeds of both; None where no pair has its examples.
+        """Return second minus first over the seeds that both have, or None if no pair has examples.
 
-        The intervals resample test images, the same for all seeds, and are not centred: that of an
-        ECE's difference need not lie around the difference.
+        The intervals resample test images, the same for all seeds. They are not centred, so the
+        interval of an ECE difference need not lie around the difference.
         """
         by_seed = [
-            self.over_resamples(b.name, accuracy_nll_ece)
-            - self.over_resamples(a.name, accuracy_nll_ece)
+            self.resampled_scores(b.name, accuracy_nll_ece)
+            - self.resampled_scores(a.name, accuracy_nll_ece)
             for a, b in paired_by_seed(first, second)
             if a.name in self.examples and b.name in self.examples
         ]
@@ -117,7 +122,7 @@ class PairedScores(ResampledScores):
             return None
 
         mean = np.mean(by_seed, axis=0)
-        low, high = tails_of(mean, [0.025, 0.975])
+        low, high = interval_quantiles(mean, [0.025, 0.975])
         accuracy, nll, ece = (
             Difference(
                 float(mean[0, i]),
@@ -131,19 +136,19 @@ class PairedScores(ResampledScores):
 
 
 def accuracy_nll_ece(examples: Examples, rows: np.ndarray) -> np.ndarray:
-    """Return accuracy in points, NLL and ECE in points of some test images of a run, (3,)."""
+    """Return accuracy in points, NLL, and ECE in points on some test images of a run, (3,)."""
     correct = examples["correct"][rows]
     error = binned_error(examples["confidence"][rows].astype(float), correct)
     nll = -examples["log_probability"][rows].mean()
     return np.array([100 * correct.mean(), nll, 100 * error])
 
 
-def binned_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
+def binned_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Return the ECE of equal-width, right-closed bins.
 
     >>> float(binned_error(np.array([0.9, 0.9]), np.array([True, False])))
     0.4
     """
-    index = np.searchsorted(np.arange(1, bins) / bins, confidence)
-    gaps = np.bincount(index, confidence - correct, minlength=bins)
+    index = np.searchsorted(np.arange(1, BINS) / BINS, confidence)
+    gaps = np.bincount(index, confidence - correct, minlength=BINS)
     return float(np.abs(gaps).sum() / len(correct))

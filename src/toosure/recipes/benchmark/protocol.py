@@ -11,11 +11,11 @@ from toosure.words import TABLES, Word, parse
 
 BASE = {"lr": "0.1", "momentum": "0.9", "weight_decay": "0.0005"}
 KINDS = ("optimizer", "loss", "objective", "average", "control")
-LABELLED = ("rho", "gamma")  # options of an optimizer that a label gives even at their defaults
+ALWAYS_SHOWN = ("rho", "gamma")  # options of an optimizer that a label shows even by default
 DATA_SETS = ("cifar10", "cifar100")
 
-# ECE in points that networks as sure as ours would show on the 10,000 test images if they were
-# perfectly calibrated: least and largest over the methods. The surer, the less.
+# ECE in points of perfectly calibrated networks as sure as ours, on 10,000 test images: least and
+# largest over the methods. Surer networks show less.
 ECE_BY_CHANCE = {"cifar10": (0.3, 1.0), "cifar100": (0.8, 1.3)}
 
 
@@ -28,6 +28,10 @@ class Size:
     batch: int
 
 
+DESCRIPTION = (
+    "45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 (5,273 steps), rate "
+    "0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16"
+)
 COMMON = Size("resnet18", 5273, 256)  # 30 epochs of 45,000 images
 QUICK = Size("mlp", 8, 32)
 QUICK_RESIDUAL = Size("wrn:depth=10,width=1", 8, 32)  # for dropout in residual branches
@@ -40,12 +44,12 @@ def config(
     seed: int,
     size: Size = COMMON,
     measure: tuple[str, ...] = (),
-    moments: Sequence[float] = (1.0,),
+    measure_at: Sequence[float] = (1.0,),
 ) -> RunConfig:
     """Return the run of a method (see `words_of`) by the common protocol, at one seed.
 
-    The seed also splits the training images into 45,000 and 5,000. `moments` are the shares of the
-    steps after which it is measured: by default its end alone.
+    The seed also splits the training images into 45,000 and 5,000. `measure_at` holds the shares of
+    the steps after which the run is measured: by default its end alone.
     """
     if setting.quick:
         size = QUICK_RESIDUAL if "mc_dropout" in method else QUICK
@@ -53,12 +57,12 @@ def config(
     fixed: dict[str, object] = {
         "data": f"{data}:augment=true,seed={seed}",
         "model": size.model,
-        "optimizer": with_base("sgd"),
+        "optimizer": with_protocol_options("sgd"),
         "schedule": "cosine:warmup=200",
         "steps": size.steps,
         "batch": size.batch,
         "precision": "bf16",
-        "at": tuple(round(share * size.steps) for share in moments),
+        "at": tuple(round(share * size.steps) for share in measure_at),
         "measure": measure,
     }
 
@@ -69,12 +73,18 @@ def config(
 
 
 def configs(
-    setting: Setting, method: str, data: str, seeds: Sequence[int], size: Size = COMMON
+    setting: Setting,
+    method: str,
+    data: str,
+    seeds: Sequence[int],
+    size: Size = COMMON,
+    measure: tuple[str, ...] = (),
+    measure_at: Sequence[float] = (1.0,),
 ) -> list[RunConfig]:
-    """Return the runs of a method, one per seed; none where a word of it does not exist."""
-    if missing_word(method):
+    """Return the runs of a method, one per seed, or none if a word of it is unknown."""
+    if unknown_word_error(method):
         return []
-    return [config(setting, method, data, seed, size) for seed in seeds]
+    return [config(setting, method, data, seed, size, measure, measure_at) for seed in seeds]
 
 
 # -- words ----------------------------------------------------------------------------------------
@@ -84,7 +94,7 @@ def words_of(method: str) -> dict[str, str]:
     """Return the words of a run that a method gives, by kind.
 
     A method is a word of an optimizer, loss, objective, average or control, or several joined by a
-    plus. `objective=package.module:name` says of which kind a word of one's own is.
+    plus. `objective=package.module:name` gives the kind of a word that is in no table.
 
     >>> words_of("sam:rho=0.1")
     {'optimizer': 'sam:rho=0.1,lr=0.1,momentum=0.9,weight_decay=0.0005'}
@@ -96,12 +106,12 @@ def words_of(method: str) -> dict[str, str]:
         kind, word = kind_of(text)
         if kind in words:
             raise ValueError(f"{method!r} names two words of the kind {kind}: give one")
-        words[kind] = with_base(word) if kind == "optimizer" else word
+        words[kind] = with_protocol_options(word) if kind == "optimizer" else word
     return words
 
 
 def kind_of(text: str) -> tuple[str, str]:
-    """Return the kind of a word and the word itself, without a kind before an equals sign."""
+    """Return the kind of a word, and the word without the kind before an equals sign."""
     kind, equals, word = text.partition("=")
     if equals and kind in KINDS:
         return kind, word
@@ -116,10 +126,10 @@ def kind_of(text: str) -> tuple[str, str]:
     )
 
 
-def with_base(text: str) -> str:
+def with_protocol_options(text: str) -> str:
     """Return an optimizer's word with the protocol's rate, momentum and decay.
 
-    Only what steps by SGD gets them. Another optimizer keeps the options of its authors.
+    Only optimizers that step by SGD get them. Others keep the options of their authors.
     """
     word = parse("optimizer", text if text != "sgd" else f"sgd:lr={BASE['lr']}")
     if not steps_by_sgd(word):
@@ -131,7 +141,7 @@ def with_base(text: str) -> str:
 
 
 def steps_by_sgd(word: Word) -> bool:
-    """Whether an optimizer is SGD, or passes its options on to it."""
+    """Whether an optimizer is SGD or passes its options on to SGD."""
     receiver = word.method.passes_to
     if receiver == "base":
         receiver = str(word.value("base"))
@@ -139,10 +149,10 @@ def steps_by_sgd(word: Word) -> bool:
 
 
 @cache
-def missing_word(method: str) -> str:
-    """Say which word of a method does not exist; empty where all do.
+def unknown_word_error(method: str) -> str:
+    """Return the error about a word of a method that is unknown, or an empty text.
 
-    >>> missing_word("sam:rho=0.1"), missing_word("no_such_loss")[:34]
+    >>> unknown_word_error("sam:rho=0.1"), unknown_word_error("no_such_loss")[:34]
     ('', 'there is no optimizer, loss, objec')
     """
     try:
@@ -157,7 +167,7 @@ def missing_word(method: str) -> str:
 
 
 def label(config: RunConfig) -> str:
-    """Name the method of a run by its words, without what all runs share.
+    """Return the words that name the method of a run, without what all runs share.
 
     >>> label(config(Setting(), "csam:rho=0.1+focal", "cifar10", 0))
     'csam:rho=0.1,gamma=1 + focal'
@@ -176,10 +186,10 @@ def label(config: RunConfig) -> str:
 
 
 def optimizer_label(word: Word) -> str:
-    """Spell an optimizer without the protocol's base options, with its radius and weight."""
+    """Spell an optimizer without the options of the protocol, but always with rho and gamma."""
     shown = []
     for name, option in word.method.settings.items():
-        if name in word.settings or name in LABELLED:
+        if name in word.settings or name in ALWAYS_SHOWN:
             shown.append((name, option.write(word.value(name))))
 
     own = set(word.method.settings)
@@ -189,7 +199,7 @@ def optimizer_label(word: Word) -> str:
 
 
 def follows_protocol(run: RunConfig, setting: Setting) -> bool:
-    """Whether a run differs from the protocol by the words of its method alone."""
+    """Whether a run differs from the protocol only in the words of its method."""
     data = run.data.partition(":")[0]
     if not setting.quick and data not in DATA_SETS:
         return False

@@ -1,72 +1,78 @@
-"""Scores of finished runs, and the files that keep them when the run folders are gone.
+"""Files with the scores of runs and mixtures, which outlive the run folders.
 
 `scores.jsonl` has one line per run: its config, the scores of its test images before and after a
-temperature fitted on the validation images, and those of the validation images.
-`examples/NAME.npz` holds, per test image of a run, what paired comparisons need; the confidence
-after the temperature is in 65,535ths. Runs that no table compares so have no such file.
-Mixtures of runs have a file of their own, of the same form: mixture_scores.py.
+temperature fitted on the validation images, and the scores of the validation images.
+`mixtures.jsonl` has one line per mixture of runs, with the names of its members.
+`examples/NAME.npz` holds what paired comparisons need of each test image; the confidence after the
+temperature is in 65,535ths. Runs that no table compares by image have no such file.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toosure.recipes.benchmark.kept_rows import corrupted_means
-from toosure.recipes.benchmark.record import (
-    Examples,
-    Record,
-    examples_of,
-    predictions_file,
-    record_of,
-)
+from toosure.recipes.benchmark.mixture_scores import score_mixture
+from toosure.recipes.benchmark.mixture_shifts import read_shifts
+from toosure.recipes.benchmark.record import Examples, Record, predictions_file, score_run
+from toosure.recipes.benchmark.saved_rows import corrupted_means
 from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
-from toosure.recipes.recipe import Setting
+from toosure.recipes.json_lines import read_json_lines
+from toosure.recipes.recipe import RunMixture, Setting
+from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 from toosure.runs.files import write_atomically
 
 SCORES_FILE = "scores.jsonl"
+MIXTURES_FILE = "mixtures.jsonl"
 EXAMPLES = "examples"  # a folder
 
 
-@dataclass
 class ScoreFiles:
-    """Records and examples by run name, read from a folder and extended by finished runs.
+    """Records and examples by name, read from a folder and extended by finished runs.
 
-    Without a folder, they are kept in memory alone.
+    Without a folder they stay in memory.
     """
 
-    folder: Path | None = None
-    records: dict[str, Record] = field(default_factory=dict)
-    examples: dict[str, Examples] = field(default_factory=dict)
-    unreadable: list[str] = field(default_factory=list)  # why a line was left out
-    file: str = SCORES_FILE
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.unreadable: list[str] = []  # why a line was left out
+        self.records = self.read(SCORES_FILE)  # of runs
+        self.mixtures = self.read(MIXTURES_FILE)
 
-    def __post_init__(self) -> None:
+    def read(self, name: str) -> dict[str, Record]:
+        """Return the records of a file by name; a later line replaces an earlier one."""
         if self.folder is None:
-            return
-        for line in read_lines(self.folder, self.file):
+            return {}
+        records = {}
+        for line in filter(None, read_json_lines(self.folder / name)):
             try:
-                record = Record.of_line(line)
+                record = Record.of_values(line)
             except (ValueError, TypeError, KeyError) as error:
                 self.unreadable.append(str(error))
                 continue
-            self.records[record.name] = record
+            records[record.name] = record
+        return records
 
-        for file in sorted((self.folder / EXAMPLES).glob("*.npz")):
-            with np.load(file, allow_pickle=False) as arrays:
-                self.examples[file.stem] = dict(arrays)
+    @cached_property
+    def examples(self) -> dict[str, Examples]:
+        """What paired comparisons need of each test image, by run or mixture; read at first use."""
+        examples = {}
+        if self.folder is not None:
+            for file in sorted((self.folder / EXAMPLES).glob("*.npz")):
+                with np.load(file, allow_pickle=False) as arrays:
+                    examples[file.stem] = dict(arrays)
+        return examples
 
-    def add(self, runs: Iterable[Run], keep_examples: bool = True) -> list[Record]:
+    # -- runs -----------------------------------------------------------------------------------
+
+    def add(self, runs: Iterable[Run], save_examples: bool = True) -> list[Record]:
         """Score the finished runs that are new, write them to the folder, and return them.
 
-        A run that was scored before is scored again where only now it was judged on shifts, on
-        more unknown data or on ImageNet-C.
-        Without `keep_examples` nothing is kept of single test images.
+        A run is scored again if it has since been judged on shifts, on more unknown data or on
+        ImageNet-C. Without `save_examples` nothing is saved of single test images.
         """
         added = []
         for run in runs:
@@ -74,17 +80,17 @@ class ScoreFiles:
                 continue
             if not predictions_file(run).is_file():
                 continue
-            self.records[run.name] = record_of(run)
-            if keep_examples:
-                self.examples[run.name] = examples_of(run)
-            added.append(self.records[run.name])
+            record, examples = score_run(run)
+            self.records[run.name] = record
+            if save_examples:
+                self.examples[run.name] = examples
+            added.append(record)
 
-        if added and self.folder is not None:
-            self.write(added)
+        self.write(added)
         return added
 
     def adds_to_records(self, run: Run) -> bool:
-        """Whether a run is not scored yet, or was judged on what its record does not have."""
+        """Whether a run is not scored yet, or was judged on something that its record lacks."""
         record = self.records.get(run.name)
         if record is None:
             return True
@@ -93,66 +99,88 @@ class ScoreFiles:
         judged = shift_summary(run)
         return judged is not None and adds_sets(record, judged["ood"])
 
-    def write(self, added: Sequence[Record]) -> None:
-        """Store the examples of the records, then append to the file of scores.
+    # -- mixtures -------------------------------------------------------------------------------
 
-        In this order a run that was interrupted in between is scored again, with its examples.
+    def add_mixtures(self, mixtures: Iterable[RunMixture], store: RunStore) -> None:
+        """Score the mixtures that are new or newly judged on shifts, and write them.
+
+        A mixture waits until all of its members have saved their predictions.
         """
-        assert self.folder is not None
+        added = []
+        for mixture in mixtures:
+            known = self.mixtures.get(mixture.name)
+            shifts = read_shifts(store.folder, mixture)
+            if known is not None and (shifts is None or not adds_sets(known, shifts.ood)):
+                continue
+
+            runs = store.runs(mixture.members)
+            saved = [run for run in runs if predictions_file(run).is_file()]
+            if len(saved) == len(mixture.members):
+                record, examples = score_mixture(mixture, saved, shifts)
+                self.mixtures[record.name] = record
+                self.examples[record.name] = examples
+                added.append(record)
+        self.write(added)
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def write(self, added: Sequence[Record]) -> None:
+        """Write the examples of the records, then append to the files of scores.
+
+        In this order, a run that is interrupted in between is scored again with its examples.
+        """
+        if self.folder is None or not added:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         for record in added:
             if examples := self.examples.get(record.name):
                 (self.folder / EXAMPLES).mkdir(exist_ok=True)
                 write_arrays(self.folder / EXAMPLES / f"{record.name}.npz", examples)
 
-        with (self.folder / self.file).open("a", encoding="utf-8") as file:
-            file.writelines(record.line() + "\n" for record in added)
+        for record in added:
+            name = SCORES_FILE if record.members is None else MIXTURES_FILE
+            with (self.folder / name).open("a", encoding="utf-8") as file:
+                file.write(record.line() + "\n")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed archive of arrays, whole or not at all."""
+    """Write a compressed archive of arrays atomically."""
     # Typed loosely, because numpy's signature has flags of its own among the keywords.
     keywords: dict[str, Any] = dict(arrays)
     write_atomically(path, lambda file: np.savez_compressed(file, **keywords))
 
 
-def read_lines(folder: Path, name: str = SCORES_FILE) -> list[str]:
-    """Return the lines of a file of scores; none where there is no such file."""
-    file = folder / name
-    try:
-        return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is damaged: it is no text in UTF-8") from error
+def score_files(setting: Setting) -> ScoreFiles:
+    """Return the score files of a setting, or empty ones in memory."""
+    return ScoreFiles(Path(setting.scores) if setting.scores else None)
+
+
+# -- without reading records ----------------------------------------------------------------------
+
+
+def saved_names(setting: Setting, with_shifts: bool = False) -> set[str]:
+    """Return the names of the runs and mixtures that have saved scores.
+
+    `with_shifts` counts only those that were judged on shifts and on all sets of the setting's
+    `ood`. A line with an unknown word counts too: its run need not be trained again.
+    """
+    if not setting.scores:
+        return set()
+    names = set()
+    for file in (SCORES_FILE, MIXTURES_FILE):
+        for line in read_json_lines(Path(setting.scores) / file):
+            if line and "name" in line and (was_judged(line, setting) or not with_shifts):
+                names.add(str(line["name"]))
+    return names
+
+
+def was_judged(line: Mapping[str, Any], setting: Setting) -> bool:
+    """Whether the run of a line was judged on shifts and on all sets of the setting."""
+    shifts = line.get("shifts") or {}
+    return bool(shifts) and has_sets(shifts, setting.ood, line["config"]["data"])
 
 
 def damaged_lines(folder: Path) -> int:
-    """Return how many lines of the file of scores are no records, as one that was cut short."""
-    damaged = 0
-    for line in read_lines(folder):
-        try:
-            damaged += "name" not in json.loads(line)
-        except (json.JSONDecodeError, TypeError):
-            damaged += 1
-    return damaged
-
-
-def score_files(setting: Setting) -> ScoreFiles:
-    """Return the score files that a setting names, or empty ones in memory."""
-    return ScoreFiles(Path(setting.scores)) if setting.scores else ScoreFiles()
-
-
-def scored_names(setting: Setting, with_shifts: bool = False, file: str = SCORES_FILE) -> set[str]:
-    """Return the names of the runs whose scores are kept: they need not be trained again.
-
-    `with_shifts` leaves out those that were not judged on shifts, or not on the setting's `ood`.
-    """
-    names = set()
-    if setting.scores:
-        for line in read_lines(Path(setting.scores), file):
-            with suppress(json.JSONDecodeError, KeyError, TypeError):
-                values = json.loads(line)
-                shifts = values.get("shifts") or {}
-                judged = shifts and has_sets(shifts, setting.ood, values["config"]["data"])
-                if not with_shifts or judged:
-                    names.add(str(values["name"]))
-    return names
+    """Return how many lines of the file of scores are no records, for example torn ones."""
+    lines = read_json_lines(folder / SCORES_FILE)
+    return sum(line is None or "name" not in line for line in lines)

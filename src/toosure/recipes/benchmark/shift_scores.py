@@ -1,9 +1,9 @@
-"""What the benchmark keeps of a run under shifts: means over corruptions, and AUROCs."""
+"""What is saved of a run under shifts: means over corruptions, and AUROCs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import NOTHING, in_points, mean_std_text
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
 from toosure.shifts.plan import ShiftPlan, named_place
@@ -24,9 +24,10 @@ NOTE = (
 
 
 def shift_summary(run: Run) -> dict[str, Any] | None:
-    """Return what is kept of a run's shifts; None where it was not judged on any.
+    """Return the summary of a run's shifts, or None if it was not judged on any.
 
-    An average of weights predicts for the run in the benchmark: then it is what was judged of it.
+    If the run has an average of weights, the average predicts for it in the benchmark and is
+    summarised.
     """
     values = run.shifts
     if average := run.config.get("average"):
@@ -37,7 +38,7 @@ def shift_summary(run: Run) -> dict[str, Any] | None:
 
 
 def summary_of(record: ShiftRecord) -> dict[str, Any]:
-    """Return what is kept of a record: means, and how well unknown images are told apart."""
+    """Return what is saved of a record: means over corruptions, scores against unknown images."""
     return {
         "images": record.images,
         "available": record.available,
@@ -53,24 +54,24 @@ def summary_of(record: ShiftRecord) -> dict[str, Any]:
 
 
 def has_sets(shifts: Mapping[str, Any], words: Sequence[str], data: str) -> bool:
-    """Whether what is kept of a run on `data` has all sets that words of `--ood` name."""
+    """Whether the saved shifts of a run on `data` cover all sets named by words of `--ood`."""
     wanted = ShiftPlan(ood=tuple(words)).without(data).ood
     return all(named_place(word)[0] in shifts.get("ood", {}) for word in wanted)
 
 
 def adds_sets(record: "Record", names: Collection[str]) -> bool:
-    """Whether a record has no shifts yet, or not all of the unknown sets that were judged now."""
+    """Whether a record has no shifts yet, or lacks one of these unknown sets."""
     return record.shifts is None or not set(names) <= set(record.shifts.get("ood", {}))
 
 
-def auroc_against(record: "Record", name: str, score: str = "confidence") -> float | None:
-    """Return the AUROC of a run against a set of unknown images; None where it was not judged."""
+def auroc_against(record: "Record", name: str) -> float | None:
+    """Return the AUROC of a run against a set of unknown images, or None if it was not judged."""
     found = (record.shifts or {}).get("ood", {}).get(name)
-    return None if found is None else float(found["scores"][score]["auroc"])
+    return None if found is None else float(found["scores"]["confidence"]["auroc"])
 
 
 def corrupted_ece(record: "Record") -> float | None:
-    """Return the mean ECE over 15 corruptions at 5 severities; None where it is not of them all."""
+    """Return the mean ECE over 15 corruptions at 5 severities, or None if it covers fewer."""
     shifts = record.shifts or {}
     if shifts.get("corruptions") != 15 or len(shifts.get("severities", ())) != 5:
         return None
@@ -79,7 +80,7 @@ def corrupted_ece(record: "Record") -> float | None:
 
 
 def corrupted_ece_after_temperature(record: "Record") -> float | None:
-    """Return the same after a temperature fitted on clean images; None where it was not kept."""
+    """Return the mean corrupted ECE after a temperature fitted on clean images, or None."""
     if corrupted_ece(record) is None:
         return None
     error = (record.shifts or {})["mean"].get("ece_after_temperature")
@@ -87,25 +88,13 @@ def corrupted_ece_after_temperature(record: "Record") -> float | None:
 
 
 def cells(records: "Sequence[Record]") -> list[str]:
-    """Print the columns of shifts of one method; fewer images than there are, are said."""
+    """Print the shift columns of one method; a remark says if only some images were judged."""
     unknown = UNKNOWN.get(records[0].data, "")
     judged = [record.shifts for record in records if record.shifts]
     some = {each["images"] for each in judged if each["images"] < each["available"]}
     remark = f", {min(some):,} images" if some else ""
-    return [
-        known_text([auroc_against(record, unknown) for record in records], remark),
-        known_text([corrupted_ece(record) for record in records], remark),
-    ]
 
-
-def known_text(values: Sequence[float | None], remark: str = "") -> str:
-    """Print the mean and spread of those that are known, and how many where they are not all.
-
-    >>> known_text([0.5, None]), known_text([None]), known_text([0.8, 0.9])
-    ('50.00 (1 of 2)', '–', '85.00 ± 7.07')
-    """
-    known = [100 * value for value in values if value is not None]
-    if not known:
-        return "–"
-    some = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
-    return spread_text(known, ".2f") + some + remark
+    aurocs = [auroc_against(record, unknown) for record in records]
+    errors = [corrupted_ece(record) for record in records]
+    texts = [mean_std_text(in_points(values)) for values in (aurocs, errors)]
+    return [text if text == NOTHING else text + remark for text in texts]

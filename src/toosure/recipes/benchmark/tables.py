@@ -8,11 +8,11 @@ from toosure.recipes.benchmark import methods, protocol, shift_scores
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
-from toosure.recipes.commits import short_commit
+from toosure.recipes.commits import commits_text
 from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import kept_text, spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.runs import find_runs
 
 SCORES: dict[str, tuple[str, float, str]] = {
@@ -37,15 +37,14 @@ HEADER = (
     *COST,
 )
 NOTE = (
-    "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 30 epochs of batch 256 "
-    "(5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16; "
-    "10,000 test images at the end of training. Mean ± standard deviation over seeds; errors in "
-    "points; TCE is the ECE after a temperature T fitted on the validation images; AUROC (in %) "
-    "is one class against the rest on 15 thresholds, as the CSAM paper's seems to be. Seconds of "
-    "training stand where no other run shared the device. Passes are forward and backward passes "
-    "per training image and step. A perfectly calibrated network as sure as these shows an ECE of "
-    ".3 to 1.0 (CIFAR-10) or .8 to 1.3 (CIFAR-100) by chance at this n, so the debiased ECE and "
-    f"smECE stand beside it. {shift_scores.NOTE}"
+    f"ResNet-18 (CIFAR stem), {protocol.DESCRIPTION}; 10,000 test images at the end of training. "
+    "Mean ± standard deviation over seeds; errors in points; TCE is the ECE after a temperature "
+    "T fitted on the validation images; AUROC (in %) is one class against the rest on 15 "
+    "thresholds, as the CSAM paper's seems to be. Seconds of training stand where no other run "
+    "shared the device. Passes are forward and backward passes per training image and step. A "
+    "perfectly calibrated network as sure as these shows an ECE of .3 to 1.0 (CIFAR-10) or .8 to "
+    "1.3 (CIFAR-100) by chance at this n, so the debiased ECE and smECE stand beside it. "
+    f"{shift_scores.NOTE}"
 )
 PAIRED_NOTE = (
     "Means over the seeds that both have; 95 % intervals resample the test images (2,000 times). "
@@ -71,7 +70,7 @@ Groups = dict[str, list[Record]]  # by the method's label
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Score the runs that are new, and return the tables of every method that there is."""
+    """Score the runs that are new, and return the tables of all scored methods."""
     files = protocol_scores(setting, store)
     tables = []
     values: dict[str, object] = {}
@@ -84,11 +83,11 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         if paired:
             tables.append(Table(f"{data}: paired differences", PAIRED_HEADER, paired, PAIRED_NOTE))
         values[data] = {name: [r.test for r in records] for name, records in groups.items()}
-    return Findings(absent_rows(setting), tables, values)
+    return Findings(unavailable_rows(setting), tables, values)
 
 
 def protocol_scores(setting: Setting, store: RunStore) -> ScoreFiles:
-    """Return the kept scores, with those of the finished runs of the store's folder."""
+    """Return the saved scores, extended by the finished runs of the store's folder."""
     files = score_files(setting)
     folder = store.folder
     runs = find_runs(folder) if folder.is_dir() else []
@@ -97,7 +96,7 @@ def protocol_scores(setting: Setting, store: RunStore) -> ScoreFiles:
 
 
 def is_of_protocol(values: dict[str, object], setting: Setting) -> bool:
-    """Whether a run folder's config follows the protocol; one with unknown words does not."""
+    """Whether a run folder's config follows the protocol; a config with unknown words does not."""
     try:
         return protocol.follows_protocol(RunConfig.of(values), setting)
     except ValueError:
@@ -105,12 +104,12 @@ def is_of_protocol(values: dict[str, object], setting: Setting) -> bool:
 
 
 def data_names(setting: Setting) -> tuple[str, ...]:
-    """Return the data sets that there are tables of; quick runs are of digits."""
+    """Return the data sets that have a table; quick runs use digits."""
     return ("digits",) if setting.quick else setting.data_sets
 
 
 def grouped(files: ScoreFiles, setting: Setting, data: str) -> Groups:
-    """Return the records of a data set by method, their seeds in order."""
+    """Return the records of a data set by method, ordered by seed."""
     groups: Groups = {}
     chosen = [record for record in files.records.values() if record.data == data]
     for record in sorted(chosen, key=lambda r: (protocol.label(r.config), r.config.seed)):
@@ -119,9 +118,11 @@ def grouped(files: ScoreFiles, setting: Setting, data: str) -> Groups:
     return groups
 
 
-def absent_rows(setting: Setting) -> list[Claim]:
-    """Say which rows cannot be trained because their word does not exist."""
-    return [Claim(name, "–", note=why) for name, why in methods.absent(setting).items()]
+def unavailable_rows(setting: Setting) -> list[Claim]:
+    """Return a claim without a verdict for each method that has an unknown word."""
+    return [
+        Claim(name, "–", note=why) for name, why in methods.unavailable_methods(setting).items()
+    ]
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -131,34 +132,31 @@ def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     """Print one method."""
 
     def spread(values: Iterable[float], scale: float, form: str) -> str:
-        return spread_text([scale * value for value in values], form)
+        return mean_std_text([scale * value for value in values], form)
 
     cells = [f"`{name}`", str(len(records))]
     for key, (_, scale, form) in SCORES.items():
-        cells.append(
-            kept_text([scale * r.test[key] for r in records if key in r.test], form, len(records))
-        )
+        cells.append(spread((r.test[key] for r in records), scale, form))
 
     cells.append(spread((r.test_after_temperature["ece"] for r in records), 100, ".2f"))
     cells.append(spread((r.test_after_temperature["nll"] for r in records), 1, ".4f"))
-    temperatures = (r.temperature for r in records if r.temperature is not None)
-    cells.append(spread(temperatures, 1, ".3f"))
+    cells.append(mean_std_text([r.temperature for r in records], ".3f"))
     cells.append(spread((r.val["nll"] for r in records), 1, ".4f"))
     cells += shift_scores.cells(records)
 
     cells.append(spread((r.training_seconds for r in records if r.alone), 1, ".0f"))
     config = records[0].config
-    commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
+    commits = commits_text(record.commit for record in records)
     return *cells, passes_text(config), f"{network_size(config):,}", commits
 
 
 def objective_value(config: RunConfig, name: str) -> float:
-    """Return what a run's objective has as `name`: the given value, or the default."""
+    """Return an option of a run's objective: the given value, or the default."""
     return float(config.word("objective").value(name))
 
 
 def passes_text(config: RunConfig) -> str:
-    """Print the passes per training image and step; a dash where they cannot be counted so."""
+    """Print the passes per training image and step; a dash if they cannot be counted this way."""
     objective = config.word("objective").name if config.objective else ""
     if objective in UNCOUNTED:
         return "–"
@@ -169,7 +167,7 @@ def passes_text(config: RunConfig) -> str:
 
 
 def paired_rows(groups: Groups, files: ScoreFiles, data: str) -> tuple[tuple[str, ...], ...]:
-    """Print the differences of methods with several seeds: from SGD, and of SAM's kin in pairs."""
+    """Print differences between methods with several seeds: to SGD, and among SAM's variants."""
     names = sorted((name for name in groups if len(groups[name]) > 1), key=lambda n: n != "sgd")
     scores = PairedScores(files.examples)
     rows = []
@@ -184,6 +182,6 @@ def paired_rows(groups: Groups, files: ScoreFiles, data: str) -> tuple[tuple[str
 
 
 def shown_as_pair(one: str, other: str, data: str) -> bool:
-    """Whether one of two methods is SGD, or both are sharpness-aware as chosen."""
+    """Whether one of two methods is SGD, or both are sharpness-aware with their chosen settings."""
     chosen = methods.SHARPNESS_AWARE.get(data, {}).values()
     return "sgd" in (one, other) or (one in chosen and other in chosen)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from toosure.config import RunConfig
+from toosure.recipes.benchmark.scored_rows import Row, configs_of
 from toosure.recipes.csam import (
     ensemble_rows,
     figure_findings,
@@ -19,13 +20,10 @@ from toosure.recipes.recipe import Part, Recipe, Setting
 CIFAR = ("cifar10", "cifar100")
 
 
-def configs_of(
-    table_rows: Callable[[Setting], list[rows.PaperRow]], also_on: tuple[str, ...] = ()
+def cifar_configs(
+    table_rows: Callable[[Setting], list[Row]], also_on: tuple[str, ...] = ()
 ) -> Callable[[Setting], list[RunConfig]]:
-    """Return the function that gives the runs of a table's rows, members of mixtures too.
-
-    The table is of the CIFAR sets, and of those in `also_on`.
-    """
+    """Return a part's `configs`: the runs of its rows on the CIFAR sets and on `also_on`."""
 
     def configs(setting: Setting) -> list[RunConfig]:
         if set(setting.data_sets) - {*CIFAR, *also_on}:
@@ -33,11 +31,7 @@ def configs_of(
                 f"csam runs on {' and '.join(CIFAR)}, --only networks also on tiny_imagenet; got "
                 f"--data {setting.data}"
             )
-        runs: list[RunConfig] = []
-        for row in table_rows(setting):
-            runs += row.configs(setting)
-            runs += [member for each in row.mixtures(setting) for member in each.members]
-        return runs
+        return configs_of(table_rows(setting))
 
     return configs
 
@@ -50,27 +44,27 @@ RECIPE = Recipe(
         Part(
             "sam-variants",
             "SGD, SAM, ASAM, VASSO, CSAM (Tables S11, S12)",
-            configs_of(rows.sam_variants),
+            cifar_configs(rows.sam_variants),
             parts.sam_variants,
         ),
         Part(
             "baselines",
             "sixteen methods (Tables 3, S5)",
-            configs_of(rows.baselines),
+            cifar_configs(rows.baselines),
             parts.baselines,
         ),
-        Part("losses", "calibration losses (Table S13)", configs_of(rows.losses), parts.losses),
-        Part("grid", "rho by gamma (Table S4)", configs_of(rows.grid), parts.grid),
+        Part("losses", "calibration losses (Table S13)", cifar_configs(rows.losses), parts.losses),
+        Part("grid", "rho by gamma (Table S4)", cifar_configs(rows.grid), parts.grid),
         Part(
             "sharpness",
             "kappa_max, CIFAR-100 (Table S16)",
-            configs_of(rows.sharpness),
+            cifar_configs(rows.sharpness),
             parts.sharpness,
         ),
         Part(
             "ood",
             "MC-Dropout and ensembles, CIFAR-10; unknown data (Table 1)",
-            configs_of(ensemble_rows.ood),
+            cifar_configs(ensemble_rows.ood),
             parts.ood,
             after_training=ensemble_rows.judge_ensembles,
             mixtures=ensemble_rows.mixtures,
@@ -78,24 +72,24 @@ RECIPE = Recipe(
         Part(
             "combined",
             "SAM and CSAM on other losses, CIFAR-100 (Table S15)",
-            configs_of(rows.combined),
+            cifar_configs(rows.combined),
             parts.combined,
-            usual=False,
+            by_default=False,
         ),
         Part(
             "networks",
             "four networks, nine methods; also Tiny-ImageNet (Tables S6 to S10)",
-            configs_of(rows.networks, also_on=("tiny_imagenet",)),
+            cifar_configs(rows.networks, also_on=("tiny_imagenet",)),
             parts.networks,
-            usual=False,
+            by_default=False,
         ),
         Part(
             "figures",
             "confidence, SAM's theory, calibration along training, radii, gammas (1, 2, 3, S5, S6)",
-            configs_of(figure_rows.all_rows),
+            cifar_configs(figure_rows.all_rows),
             figure_findings.findings,
             figures.drawings,
-            usual=False,
+            by_default=False,
         ),
         Part(
             "imagenet",
@@ -103,9 +97,9 @@ RECIPE = Recipe(
             imagenet_rows.configs,
             imagenet.findings,
             imagenet.drawings,
-            usual=False,
+            by_default=False,
             after_training=imagenet_c.judge_runs,
-            kept="nothing",  # before they are judged on ImageNet-C; then by the findings
+            saves="nothing",  # only later, by the findings, when it is judged on ImageNet-C
         ),
     ),
     options=frozenset({"--full", "--scores", "--shift"}),

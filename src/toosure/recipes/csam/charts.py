@@ -1,4 +1,4 @@
-"""Charts of the figures: panels of lines or bars, side by side or in rows."""
+"""Charts of the figures: panels with lines or bars, side by side or in rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ BAR_GROUP = 0.8  # of the distance between two groups of bars
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its points: a name and where it goes; the same name has the same colour."""
+    """A line with its points; curves of the same name have the same colour."""
 
     name: str
     x: Numbers
@@ -28,7 +28,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of one name: one height per place, all as wide as `width`."""
+    """Bars of one name: one height per place, all of the same width."""
 
     name: str
     x: Numbers
@@ -38,7 +38,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: its title, its axes, and what is drawn in it."""
+    """One panel: title, axes and marks."""
 
     title: str
     x_title: str
@@ -48,7 +48,7 @@ class Panel:
 
 
 def draw(rows: Sequence[Sequence[Panel]], height: int = 300) -> "Figure":
-    """Draw rows of panels, each with axes of its own; a name stands in the legend once."""
+    """Draw rows of panels, each with its own axes; every name is in the legend once."""
     from plotly.subplots import make_subplots
 
     titles = [panel.title for row in rows for panel in row]
@@ -84,7 +84,7 @@ def draw(rows: Sequence[Sequence[Panel]], height: int = 300) -> "Figure":
 
 
 def label_panel(drawing: "Figure", panel: Panel, row: int, column: int) -> None:
-    """Give a panel the titles of its axes, and names to its places."""
+    """Set the axis titles of a panel and the names of its places."""
     drawing.update_xaxes(title_text=panel.x_title, row=row, col=column)
     drawing.update_yaxes(title_text=panel.y_title, row=row, col=column)
     if panel.ticks:
@@ -93,7 +93,7 @@ def label_panel(drawing: "Figure", panel: Panel, row: int, column: int) -> None:
 
 
 def colour_of_names(rows: Sequence[Sequence[Panel]]) -> dict[str, int]:
-    """Number the names that have a colour, in the order in which they come."""
+    """Number the names of coloured marks, in order of appearance."""
     marks = [mark for row in rows for panel in row for mark in panel.marks]
     coloured = [mark.name for mark in marks if not (isinstance(mark, Curve) and mark.quiet)]
     return {name: number for number, name in enumerate(dict.fromkeys(coloured))}
@@ -119,7 +119,7 @@ def trace_of(mark: Curve | Bars, number: int) -> dict[str, Any]:
 
 
 def grouped_bars(series: Mapping[str, Sequence[float | None]]) -> list[Bars]:
-    """Return bars side by side: a group per place; a bar that is not known is left out.
+    """Return bars side by side, one group per place; unknown heights are left out.
 
     >>> [round(bars.x[0], 2) for bars in grouped_bars({"SGD": [3.0], "SAM": [1.0]})]
     [-0.2, 0.2]

@@ -1,4 +1,4 @@
-"""Where the paper contradicts itself: figures of one row in two tables, and its text."""
+"""Where the paper contradicts itself: between two tables, or between a table and its text."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
 from toosure.recipes.recipe import Table
 
-# The text, a proof or a single run against a table. `printed` finds what two tables differ in.
-IN_WORDS = {
+# The text, a proof or a single run against a table. `differing_figures` compares two tables.
+IN_TEXT = {
     "the backbone of Tables 3 and S5": "WRN-20-10, which does not exist (Sec. 5.3); their figures "
     "are those of WRN-28-10 (S6 to S10)",
     "SGD against SAM, CIFAR-10, ResNet-56: ratio of ECE": "about 6 (Figure 3), 1.9 (S11)",
@@ -44,19 +44,19 @@ NETWORK_TABLES = dict(
     zip(("accuracy", "ECE", "classwise ECE", "AdaECE", "AUROC"), range(6, 11), strict=True)
 )
 ROUNDING = 1e-9  # of differences of printed figures
-Cell = tuple[str, str]  # whose row: "SAM, CIFAR-10, ResNet-56"; which column
-Printed = dict[str, str]  # by the name of a table: a figure
+Cell = tuple[str, str]  # row, "SAM, CIFAR-10, ResNet-56", and column
+Printed = dict[str, str]  # figure by name of the table
 
 
 def contradictions() -> Table:
-    """Return all of them as a table."""
-    rows = [*IN_WORDS.items(), *printed().items()]
+    """Return the table of all contradictions."""
+    rows = [*IN_TEXT.items(), *differing_figures().items()]
     title = "Where the paper contradicts itself"
     return Table(title, ("what", "as it says"), tuple(rows), NOTE)
 
 
-def printed() -> dict[str, str]:
-    """Return the figures that tables print differently, with the names of the tables."""
+def differing_figures() -> dict[str, str]:
+    """Return the figures that two tables print differently, with the names of the tables."""
     return {
         f"{row}: {column}": ", ".join(f"{figure} ({name})" for name, figure in figures.items())
         for (row, column), figures in figures_by_cell().items()
@@ -65,7 +65,7 @@ def printed() -> dict[str, str]:
 
 
 def disagree(first: str, second: str) -> bool:
-    """Whether two figures lie apart by more than the sum of their deviations.
+    """Whether two figures differ by more than the sum of their deviations.
 
     >>> disagree("2.21 ± 1.11", "4.66 ± 1.11"), disagree("94.50 ± .20", "94.26 ± .06")
     (True, False)
@@ -76,7 +76,7 @@ def disagree(first: str, second: str) -> bool:
 
 
 def figures_by_cell() -> Mapping[Cell, Printed]:
-    """Return what each table prints of a row and a column. SGD and CE are the same row."""
+    """Return the figures that each table prints, by row and column. SGD and CE are one row."""
     cells: dict[Cell, Printed] = defaultdict(dict)
     for name, where, table in tables():
         for method, figures in table.items():
@@ -88,16 +88,19 @@ def figures_by_cell() -> Mapping[Cell, Printed]:
 
 
 def tables() -> list[tuple[str, str, paper.PaperTable]]:
-    """Return each table over seeds, its name and what it is of; S6 to S10 have no name here."""
-    ten, hundred = "CIFAR-10", "CIFAR-100"
+    """Return name, network and figures of each table over seeds; S6 to S10 are unnamed here."""
+    ten = "CIFAR-10"
+    hundred = "CIFAR-100"
     named_tables = [
         ("3", f"{ten}, WRN-28-10", paper.TABLE_3),
         ("S5", f"{hundred}, WRN-28-10", paper.TABLE_S5),
     ]
+
     names = {"cifar10": ten, "cifar100": hundred, "tiny_imagenet": "Tiny-ImageNet"}
     named_tables += [
-        ("", f"{names[data]}, {network}", t) for (data, network), t in NETWORKS.items()
+        ("", f"{names[data]}, {network}", table) for (data, network), table in NETWORKS.items()
     ]
+
     named_tables += [
         ("S11", f"{ten}, ResNet-56", paper.TABLE_S11),
         ("S12", f"{hundred}, ResNet-56", paper.TABLE_S12),

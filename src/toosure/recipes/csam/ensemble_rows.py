@@ -1,14 +1,15 @@
-"""The rows of Table 1: single networks, MC-Dropout, and ensembles made of single networks."""
+"""The rows of Table 1: single networks, MC-Dropout, and ensembles of single networks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from toosure.config import RunConfig
 from toosure.recipes.benchmark import methods, protocol
-from toosure.recipes.benchmark.mixture_scores import kept_mixtures
 from toosure.recipes.benchmark.mixture_shifts import judge_mixtures
+from toosure.recipes.benchmark.protocol import Size
+from toosure.recipes.benchmark.score_files import saved_names
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.csam import paper
-from toosure.recipes.csam.rows import PAPER_SETTINGS, PaperRow, single_seeds, size_of
+from toosure.recipes.csam.rows import PAPER_SETTINGS, single_seeds, size_of
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.train import Runtime
@@ -18,69 +19,71 @@ MEMBERS = 5
 DROPOUT = "mc_dropout:samples=5,rate=0.1"
 
 
-@dataclass(frozen=True)
-class EnsembleRow(PaperRow):
-    """A row of mixtures of five single runs, one mixture per seed of the row.
+def ensemble_row(
+    setting: Setting, single: Row, name: str, seeds: Sequence[int], figures: Mapping[str, str]
+) -> Row:
+    """Return a row of mixtures of five runs, one mixture per seed.
 
-    Mixture s has the runs of seeds 5 s to 5 s + 4, so that no two share a member. `shown` are the
-    seeds that the row of single networks shows: those runs are trained anyway.
+    Mixture s has the runs with seeds 5 s to 5 s + 4, so that no two mixtures share a member. Some
+    of these runs are also in the row `single`.
     """
+    mixtures = []
+    for seed in seeds:
+        members = protocol.configs(
+            setting,
+            single.method,
+            single.data,
+            range(MEMBERS * seed, MEMBERS * (seed + 1)),
+            single.size,
+        )
+        compared = protocol.config(setting, single.method, single.data, seed, single.size)
+        extra = frozenset(members) - frozenset(single.configs)
+        mixtures.append(RunMixture(compared, tuple(members), extra))
 
-    shown: tuple[int, ...] = ()
-
-    def configs(self, setting: Setting) -> list[RunConfig]:
-        """Return no run: none is shown alone."""
-        return []
-
-    def mixtures(self, setting: Setting) -> list[RunMixture]:
-        """Return the mixtures; of scores kept before, the run that trained the members at once."""
-        found = []
-        for seed in self.seeds:
-            seeds = range(MEMBERS * seed, MEMBERS * (seed + 1))
-            members = {each: self.config_at(setting, each) for each in seeds}
-            extra = frozenset(run for each, run in members.items() if each not in self.shown)
-
-            together = f"{self.method}+deep_ensemble:members={MEMBERS}"
-            at_once = protocol.config(setting, together, self.data, seed, self.size).name
-            config = self.config_at(setting, seed)
-            found.append(RunMixture(config, tuple(members.values()), extra, at_once))
-        return found
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({MEMBERS} runs of `{self.method}`)"
+    return replace(
+        single,
+        name=name,
+        configs=(),
+        expected=len(mixtures),
+        figures=figures,
+        mixtures=tuple(mixtures),
+    )
 
 
-def ood(setting: Setting) -> list[PaperRow]:
-    """Return Table 1: ResNet-18 on CIFAR-10, alone, with MC-Dropout and as an ensemble."""
+def ood(setting: Setting) -> list[Row]:
+    """Return Table 1: ResNet-18 on CIFAR-10 alone, with MC-Dropout, and as an ensemble."""
     if "cifar10" not in setting.data_sets:
         return []
     chosen = methods.sharpness_aware("cifar10")
     main = PAPER_SETTINGS["cifar10"] if setting.full else chosen
     size = size_of(setting, "ResNet-18")
-    several, few = methods.main_seeds(setting), single_seeds(setting)
+    several = methods.main_seeds(setting)
+    few = single_seeds(setting)
 
-    rows: list[PaperRow] = []
+    rows = []
     for optimizer in ("SGD", "SAM", "CSAM"):
         method = main[optimizer]
         vanilla, dropout, ensemble = (f"{optimizer}/{kind}" for kind in KINDS)
-        dropped = f"{method}+{DROPOUT}"
+        single = table_row(setting, vanilla, method, several, size)
         rows += [
-            PaperRow(vanilla, method, "cifar10", size, several, paper.TABLE_1[vanilla]),
-            PaperRow(dropout, dropped, "cifar10", size, few, paper.TABLE_1[dropout]),
-            EnsembleRow(
-                ensemble, method, "cifar10", size, few, paper.TABLE_1[ensemble], shown=several
-            ),
+            single,
+            table_row(setting, dropout, f"{method}+{DROPOUT}", few, size),
+            ensemble_row(setting, single, ensemble, few, paper.TABLE_1[ensemble]),
         ]
     return rows
 
 
+def table_row(setting: Setting, name: str, method: str, seeds: Sequence[int], size: Size) -> Row:
+    """Return a row of single runs beside the paper's figures."""
+    return protocol_row(setting, name, method, "cifar10", seeds, size, paper.TABLE_1[name])
+
+
 def mixtures(setting: Setting) -> Sequence[RunMixture]:
     """Return the mixtures of Table 1."""
-    return [mixture for row in ood(setting) for mixture in row.mixtures(setting)]
+    return [mixture for row in ood(setting) for mixture in row.mixtures]
 
 
 def judge_ensembles(setting: Setting, store: RunStore, runtime: Runtime) -> None:
-    """Judge the mixtures on shifts, where these are asked for and not kept yet."""
-    wanted = mixtures(setting)
-    judge_mixtures(wanted, kept_mixtures(setting, wanted, with_shifts=True), store, runtime)
+    """Judge the mixtures on shifts, if shifts are asked for and not saved yet."""
+    saved = saved_names(setting, with_shifts=True)
+    judge_mixtures(mixtures(setting), saved, store, runtime)

@@ -1,4 +1,4 @@
-"""What the paper reads from Figures 2, S4 and 3, with the rules by which it is judged here.
+"""What the paper reads from Figures 2, S4 and 3, and the rules that judge it here.
 
 The rules were written before any of these runs was trained.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from toosure.recipes.csam.figure_data import KeptRows, Theory, column
+from toosure.recipes.csam.figure_data import SavedRows, Theory, column
 from toosure.recipes.recipe import (
     Claim,
     Setting,
@@ -28,80 +28,80 @@ PROVED = "{}: lambda_0 <= lambda, and no lemma or theorem fails"
 
 
 def theory_claims(
-    figure: str, where: str, theory: Theory | None, moments: tuple[float, ...], reason: str
+    figure: str, where: str, theory: Theory | None, shown_at: tuple[float, ...], reason: str
 ) -> list[Claim]:
     """Judge what the paper reads from kappa_min, lambda and lambda_0 along one run.
 
-    `figure` is 2 or S4; `reason` says why nothing is judged, and is empty where it is.
+    `figure` is 2 or S4. `reason` is the reason not to judge, or an empty text.
     """
     sentences = [text.format(where) for text in (BOUND, LINE, LATE, PROVED)]
     if theory is None:
         return claims_without_runs(*sentences)
 
-    unless = [reason]
+    reasons = [reason]
     if theory.unconverged:
-        unless.append(f"kappa_min did not converge in {theory.unconverged} rows")
+        reasons.append(f"kappa_min did not converge in {theory.unconverged} rows")
     bound, line, late, proved = sentences
     return [
-        bound_claim(bound, figure, theory, unless),
-        line_claim(line, figure, theory, moments, unless),
-        late_claim(late, figure, theory, unless[:1]),
+        bound_claim(bound, figure, theory, reasons),
+        line_claim(line, figure, theory, shown_at, reasons),
+        late_claim(late, figure, theory, reasons[:1]),
         judge(
             proved,
             found=f"{theory.failed:.0f} failures in {len(theory.epochs)} rows",
             paper="proved",
             holds=theory.failed == 0,  # Eq. 2, lambda_0 <= lambda, is one of the statements
             rule="at every row where they apply",
-            unless=unless[:1],
+            reasons=reasons[:1],
         ),
     ]
 
 
-def bound_claim(says: str, figure: str, theory: Theory, unless: list[str]) -> Claim:
-    """Judge the assumption of Lemmas 1 and 2 at both ends of the way."""
+def bound_claim(statement: str, figure: str, theory: Theory, reasons: list[str]) -> Claim:
+    """Judge the assumption of Lemmas 1 and 2 at both ends of the path."""
     at_start = int((theory.path[:, 0] >= theory.bound).sum())
     at_end = int((theory.path[:, -1] >= theory.bound).sum())
     rows = len(theory.bound)
     return judge(
-        says,
+        statement,
         found=f"at theta in {at_start} of {rows} rows, at theta~ in {at_end}",
         paper=f"yes (Figure {figure} a)",
         holds=at_start == at_end == rows,
         rule="ours: in every row, one run",
-        unless=unless,
+        reasons=reasons,
     )
 
 
 def line_claim(
-    says: str, figure: str, theory: Theory, moments: tuple[float, ...], unless: list[str]
+    statement: str, figure: str, theory: Theory, shown_at: tuple[float, ...], reasons: list[str]
 ) -> Claim:
-    """Judge whether kappa_min falls along a straight line, at the moments the paper shows."""
-    chosen = theory.path[theory.rows_at(moments)]
+    """Judge whether kappa_min falls along a straight line in the rows that the paper shows."""
+    chosen = theory.path[theory.rows_at(shown_at)]
     fits = [r_squared(np.array(theory.shares), values) for values in chosen]
     falls = [bool((np.diff(values) < 0).all()) for values in chosen]
     return judge(
-        says,
+        statement,
         found=f"R^2 {', '.join(f'{fit:.2f}' for fit in fits)}; falls in {sum(falls)} of "
         f"{len(falls)}",
         paper=f"yes (Figure {figure} b)",
         holds=all(falls) and min(fits) >= MIN_R_SQUARED,
         rule=f"ours: falls from point to point, R^2 of a line at least {MIN_R_SQUARED}",
-        unless=unless,
+        reasons=reasons,
     )
 
 
-def late_claim(says: str, figure: str, theory: Theory, unless: list[str]) -> Claim:
+def late_claim(statement: str, figure: str, theory: Theory, reasons: list[str]) -> Claim:
     """Judge whether lambda is larger in the last quarter of the rows than in the first."""
     quarter = max(1, len(theory.lam) // 4)
     early = float(np.nanmean(theory.lam[:quarter]))
     late = float(np.nanmean(theory.lam[-quarter:]))
     return judge(
-        says,
+        statement,
         found=f"{early:.3g} early, {late:.3g} late",
         paper=f"yes (Figure {figure} c)",
         holds=late > early,
         rule=f"ours: mean of the last {quarter} rows above that of the first {quarter}",
-        unless=unless,
+        reasons=reasons,
     )
 
 
@@ -122,23 +122,23 @@ def r_squared(x: np.ndarray, y: np.ndarray) -> float:
 def ratio_claim(
     setting: Setting, data: str, network: str, errors: Mapping[str, Mapping[str, float]] | None
 ) -> Claim:
-    """Judge: SGD's raw ECE is several times SAM's."""
-    says = f"{data}, {network}: SGD's ECE is several times SAM's"
+    """Judge whether SGD's raw ECE is several times SAM's."""
+    statement = f"{data}, {network}: SGD's ECE is several times SAM's"
     if errors is None:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     ratio = errors["SGD"]["raw"] / errors["SAM"]["raw"]
     return judge(
-        says,
+        statement,
         found=f"{errors['SGD']['raw']:.2f} : {errors['SAM']['raw']:.2f}, {ratio:.1f} times",
         paper="about 6 (Figure 3); 1.9 and 8.3 by Tables S11, S12",
         holds=ratio >= MIN_RATIO,
         rule=f"ours: at least {MIN_RATIO:g} times, one seed",
-        unless=[setting.why_not_judged_on_cifar],
+        reasons=[setting.why_not_judged_on_cifar],
     )
 
 
 def calibrated_claim(data: str, network: str, errors: Mapping[str, Mapping[str, float]]) -> Claim:
-    """Report SAM's raw ECE beside SGD's after every calibrator."""
+    """Report SAM's raw ECE beside SGD's after each calibrator."""
     after = {name: error for name, error in errors["SGD"].items() if name != "raw"}
     texts = ", ".join(f"{name} {error:.2f}" for name, error in after.items())
     below = sum(errors["SAM"]["raw"] < error for error in after.values())
@@ -151,22 +151,22 @@ def calibrated_claim(data: str, network: str, errors: Mapping[str, Mapping[str, 
     )
 
 
-def persistent_claim(setting: Setting, data: str, rows: Mapping[str, KeptRows]) -> Claim:
-    """Judge: SAM's validation ECE is below SGD's all along."""
-    says = f"{data}, ResNet-56: SAM's ECE is below SGD's through all of training"
+def persistent_claim(setting: Setting, data: str, rows: Mapping[str, SavedRows]) -> Claim:
+    """Judge whether SAM's validation ECE is below SGD's in every row."""
+    statement = f"{data}, ResNet-56: SAM's ECE is below SGD's through all of training"
     if len(rows) < 2:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     sgd, sam = (column(rows[name], "val/ece")[1:] for name in ("SGD", "SAM"))
     if len(sgd) != len(sam):
-        return Claim(says, "–", note="the two runs were measured at different steps")
+        return Claim(statement, "–", note="the two runs were measured at different steps")
 
     below = int((sam < sgd).sum())
     return judge(
-        says,
+        statement,
         found=f"in {below} of {len(sgd)} rows; at the end {100 * sam[-1]:.2f} : "
         f"{100 * sgd[-1]:.2f}",
         paper="yes (Figure 3 c, d)",
         holds=below == len(sgd),
         rule="ours: at every row after the start, one seed",
-        unless=[setting.why_not_judged_on_cifar],
+        reasons=[setting.why_not_judged_on_cifar],
     )

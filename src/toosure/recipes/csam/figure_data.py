@@ -1,4 +1,4 @@
-"""The numbers of each figure, read from the scores, rows and examples that are kept of its runs."""
+"""The numbers of each figure, read from saved scores, rows and examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,39 +6,38 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.quantities.of_sam import SAM_PATH
-from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
 from toosure.recipes.benchmark.record import Examples, Record
+from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY
+from toosure.recipes.benchmark.scored_rows import Row, score_rows
 from toosure.recipes.csam import figure_rows
-from toosure.recipes.csam.rows import PaperRow
-from toosure.recipes.csam.tables import scored_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 
-KeptRows = Sequence[Mapping[str, float]]
-ROUNDING = 1e-6  # of an ECE that is worked out again from the same probabilities
+SavedRows = Sequence[Mapping[str, float]]
+ROUNDING = 1e-6  # of an ECE computed again from the same probabilities
 
 
 @dataclass(frozen=True)
 class FigureRuns:
-    """The records of the figures' runs by row of the recipe, and examples by the run's name."""
+    """The records of the figures' runs by row, and examples by run name."""
 
-    records: Mapping[PaperRow, Record]
+    records: Mapping[Row, Record]
     examples: Mapping[str, Examples]
 
-    def known(self, rows: Sequence[PaperRow]) -> list[tuple[PaperRow, Record]]:
-        """Return the rows whose run is there, with its record."""
+    def known(self, rows: Sequence[Row]) -> list[tuple[Row, Record]]:
+        """Return the rows that have a run, with its record."""
         return [(row, self.records[row]) for row in rows if row in self.records]
 
 
 def read_runs(setting: Setting, store: RunStore) -> FigureRuns:
-    """Score the figures' runs that are new, and return what is kept of all."""
-    scored, files = scored_rows(setting, store, figure_rows.all_rows(setting))
+    """Score the figures' runs that are new, and return all saved ones."""
+    scored, examples = score_rows(setting, store, figure_rows.all_rows(setting))
     records = {each.row: each.records[0] for each in scored if each.records}
-    return FigureRuns(records, files.examples)
+    return FigureRuns(records, examples)
 
 
-def column(rows: KeptRows, key: str) -> np.ndarray:
-    """Return one number along training; NaN where a row lacks it."""
+def column(rows: SavedRows, key: str) -> np.ndarray:
+    """Return one number along training; NaN for rows that lack it."""
     return np.array([row.get(key, np.nan) for row in rows])
 
 
@@ -47,7 +46,7 @@ def column(rows: KeptRows, key: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Theory:
-    """The theory of SAM along one run: per row, and the way from theta to theta~ in each."""
+    """The theory of SAM along one run: values per row, and each path from theta to theta~."""
 
     epochs: np.ndarray  # (R,)
     path: np.ndarray  # (R, 5): kappa_min from theta to theta~
@@ -59,17 +58,17 @@ class Theory:
 
     @property
     def shares(self) -> list[float]:
-        """How far along the way each column of `path` is."""
+        """The share of the path at which each column of `path` lies."""
         return list(SAM_PATH)
 
-    def rows_at(self, moments: Sequence[float]) -> list[int]:
+    def rows_at(self, shown_at: Sequence[float]) -> list[int]:
         """Return the rows nearest to these shares of the run."""
         places = self.epochs / max(float(self.epochs[-1]), 1e-12)
-        return [int(np.abs(places - share).argmin()) for share in moments]
+        return [int(np.abs(places - share).argmin()) for share in shown_at]
 
 
 def theory_of(record: Record | None) -> Theory | None:
-    """Return the theory along a run; None where its rows were not kept or lack it."""
+    """Return the theory along a run, or None if its rows lack it."""
     if record is None or record.rows is None:
         return None
     rows = [row for row in record.rows if "train/sam_lambda" in row]
@@ -91,10 +90,10 @@ def theory_of(record: Record | None) -> Theory | None:
 
 
 def errors_of(record: Record) -> dict[str, float]:
-    """Return the test ECE in points: raw, and after each calibrator whose error was kept.
+    """Return the test ECE in points: raw, and after each calibrator with a saved error.
 
-    Records of earlier versions hold the raw error in place of that of a fit with a worse NLL than
-    the logits: it is not the calibrator's, and counts as not kept.
+    Some records hold the raw error where the fit of a calibrator had a worse NLL than the logits.
+    That is not the error of the calibrator, so it counts as not saved.
     """
     raw = record.test["ece"]
     errors = {"raw": raw, "temperature": record.test_after_temperature["ece"]}
@@ -108,7 +107,7 @@ def errors_of(record: Record) -> dict[str, float]:
 def network_errors(
     setting: Setting, runs: FigureRuns, data: str
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the errors by network and optimizer, for networks that have both optimizers."""
+    """Return the errors by network and optimizer, for networks with both optimizers."""
     by_network: dict[str, dict[str, dict[str, float]]] = {}
     for row, record in runs.known(figure_rows.networks(setting)):
         network, _, optimizer = row.name.partition(": ")
@@ -117,9 +116,9 @@ def network_errors(
     return {network: both for network, both in by_network.items() if len(both) == 2}
 
 
-def rows_along(setting: Setting, runs: FigureRuns, data: str) -> dict[str, KeptRows]:
-    """Return the rows of SGD and SAM along training on a data set, where they were kept."""
-    rows_by_name: dict[str, KeptRows] = {}
+def rows_along(setting: Setting, runs: FigureRuns, data: str) -> dict[str, SavedRows]:
+    """Return the saved rows of SGD and SAM along training on a data set."""
+    rows_by_name: dict[str, SavedRows] = {}
     for row, record in runs.known(figure_rows.along_training(setting)):
         if row.data == data and record.rows is not None:
             rows_by_name[row.name] = record.rows
@@ -142,8 +141,8 @@ def label_entropy(examples: Examples) -> float:
     return float(entropy.mean())
 
 
-def sweep_numbers(runs: FigureRuns, rows: Sequence[PaperRow]) -> dict[float, dict[str, float]]:
-    """Return accuracy, ECE (points) and H(p_y) by the number that a row's name ends in."""
+def sweep_numbers(runs: FigureRuns, rows: Sequence[Row]) -> dict[float, dict[str, float]]:
+    """Return accuracy, ECE (points) and H(p_y) by the number at the end of a row's name."""
     numbers = {}
     for row, record in runs.known(rows):
         value = float(row.name.rpartition(": ")[2])

@@ -1,8 +1,8 @@
-"""What the runs of the figures show: the claims on them, and their numbers as tables."""
+"""The claims on the figures, and their numbers as tables."""
 
 from collections.abc import Mapping
 
-from toosure.recipes.benchmark.kept_rows import CALIBRATED_BY
+from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY
 from toosure.recipes.csam import figure_claims, figure_data, figure_rows, sweep_claims
 from toosure.recipes.csam.figure_data import FigureRuns
 from toosure.recipes.csam.theory_figures import theory_run, theory_table
@@ -14,17 +14,17 @@ NOT_KEPT = "not kept"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Judge what the paper reads from its figures, and print the numbers that they draw."""
+    """Judge what the paper reads from its figures, and print the numbers behind them."""
     runs = figure_data.read_runs(setting, store)
     claims: list[Claim] = []
     tables: list[Table] = []
 
     if "cifar10" in setting.data_sets:
         theory = theory_run(setting, runs)
-        moments = figure_rows.PATH_MOMENTS
-        unless = setting.why_not_judged_on_cifar
+        shown_at = figure_rows.PATHS_SHOWN_AT
+        reason = setting.why_not_judged_on_cifar
         where = "ResNet-56, CIFAR-10"
-        claims += figure_claims.theory_claims("2", where, theory, moments, unless)
+        claims += figure_claims.theory_claims("2", where, theory, shown_at, reason)
         if theory is not None:
             tables.append(theory_table("SAM's theory along training (Figure 2)", theory))
 
@@ -67,6 +67,7 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
     ]
     if not rows:
         return []
+
     note = (
         "ECE of the test images in points, 15 bins, one seed; calibrators are fitted on the "
         f"validation images. {NOT_KEPT}: the run was scored before these errors were kept, "
@@ -77,7 +78,7 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
 
 
 def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
-    """Print a number, or say that it was not kept."""
+    """Print a number, or a text if it was not saved."""
     return f"{numbers[name]:{form}}" if name in numbers else NOT_KEPT
 
 
@@ -86,17 +87,22 @@ def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
 
 def radius_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
     """Judge Figure S5 on one data set."""
-    wanted, turns = len(figure_rows.RADII), data == "cifar10"
+    expected_runs = len(figure_rows.RADII)
+    has_inner_optimum = data == "cifar10"
     numbers = {name: figure_data.radius_numbers(setting, runs, data, name) for name in NETWORKS}
+
     claims = [
         claim
         for network, values in numbers.items()
         for claim in sweep_claims.radius_claims(
-            setting, f"{data}, {network}", values, wanted, turns
+            setting, f"{data}, {network}", values, expected_runs, has_inner_optimum
         )
     ]
+
     small, large = numbers.values()
-    return claims + sweep_claims.capacity_claims(setting, data, small, large, wanted, turns)
+    return claims + sweep_claims.capacity_claims(
+        setting, data, small, large, expected_runs, has_inner_optimum
+    )
 
 
 def sweep_tables(setting: Setting, runs: FigureRuns) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Figures 1, 2, 3, S4, S5 and S6 of the paper from kept scores, rows and examples."""
+"""Figures 1, 2, 3, S4, S5 and S6 of the paper, from saved scores, rows and examples."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,10 +8,10 @@ import numpy as np
 
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.recipes.benchmark.record import Examples
+from toosure.recipes.benchmark.scored_rows import Row
 from toosure.recipes.csam import figure_data, figure_rows
 from toosure.recipes.csam.charts import Bars, Curve, Panel, draw, grouped_bars
-from toosure.recipes.csam.figure_data import FigureRuns, KeptRows, column
-from toosure.recipes.csam.rows import PaperRow
+from toosure.recipes.csam.figure_data import FigureRuns, SavedRows, column
 from toosure.recipes.csam.theory_figures import theory_drawings
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 BINS = 15
-FIGURE_1 = ("PyramidNet-110", "ResNet-18")  # the paper's network, and that of the common protocol
+FIGURE_1 = ("PyramidNet-110", "ResNet-18")  # of the paper, of the common protocol
 DRAWN_ERRORS = ("raw", "temperature", "vector", "histogram", "isotonic")  # as many as colours
 SWEPT = {"entropy": "H(p_y), nats", "accuracy": "accuracy, %", "ece": "ECE, points"}
 
 
 def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return the figures whose runs are there."""
+    """Return the figures that have runs."""
     runs = figure_data.read_runs(setting, store)
     return [
         *confidence_drawings(setting, runs),
@@ -63,14 +63,14 @@ def confidence_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
     return made
 
 
-def cifar100_rows(setting: Setting) -> list[PaperRow]:
-    """Return the rows of Figure 1's data; a quick recipe has one data set."""
+def cifar100_rows(setting: Setting) -> list[Row]:
+    """Return the rows of Figure 1's data set; a quick recipe has only one data set."""
     data = setting.data_sets[-1]
     return [row for row in figure_rows.networks(setting) if row.data == data]
 
 
 def draw_confidence(pair: Mapping[str, Examples]) -> "Figure":
-    """Draw histogram of confidence and reliability of two runs."""
+    """Draw the histogram of confidence and the reliability of two runs."""
     histograms = []
     reliabilities = []
     for name, examples in pair.items():
@@ -157,7 +157,7 @@ def draw_networks(
     return draw([panels], height=330)
 
 
-def draw_along(along: Mapping[str, Mapping[str, KeptRows]]) -> "Figure":
+def draw_along(along: Mapping[str, Mapping[str, SavedRows]]) -> "Figure":
     """Draw ECE and TCE of SGD and SAM along training, one panel per data set."""
     panels = []
     for data, by_optimizer in along.items():
@@ -175,7 +175,7 @@ def draw_along(along: Mapping[str, Mapping[str, KeptRows]]) -> "Figure":
 
 
 def sweep_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
-    """Return Figures S5 and S6; a single radius or gamma is no curve and is left to the table."""
+    """Return Figures S5 and S6. A single radius or gamma is no curve and stays in the table."""
     made = []
     by_radius = {
         (data, network): figure_data.radius_numbers(setting, runs, data, network)
@@ -233,5 +233,5 @@ def draw_gammas(by_gamma: Mapping[float, Mapping[str, float]]) -> "Figure":
 
 
 def values_at(numbers: Mapping[float, Mapping[str, float]], key: str) -> list[float]:
-    """Return one number in the order of what was swept; NaN where it is not known."""
+    """Return one number in the order of the swept values; NaN if it is unknown."""
     return [numbers[value].get(key, float("nan")) for value in sorted(numbers)]

@@ -1,13 +1,12 @@
-"""Tables 2 and S14 and Figure S4: what the ImageNet runs show beside the paper's figures."""
+"""Tables 2 and S14 and Figure S4: our ImageNet runs beside the paper's figures."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import score_files
+from toosure.recipes.benchmark.scored_rows import Row, score_rows
 from toosure.recipes.csam import figure_claims, figure_data, imagenet_rows
 from toosure.recipes.csam.imagenet_c import CORRUPTIONS
-from toosure.recipes.csam.imagenet_rows import ImageNetRow
 from toosure.recipes.csam.theory_figures import theory_drawing, theory_table
 from toosure.recipes.recipe import (
     Claim,
@@ -42,19 +41,13 @@ NOTE = (
 
 
 def read_records(setting: Setting, store: RunStore) -> dict[str, Record]:
-    """Score the runs that are new; return the records of all rows that have one."""
-    rows = {row.name: row.config(setting) for row in imagenet_rows.all_rows()}
-    files = score_files(setting)
-    files.add(store.runs(rows.values()))
-    return {
-        name: files.records[config.name]
-        for name, config in rows.items()
-        if config.name in files.records
-    }
+    """Score the runs that are new; return the records by row."""
+    scored, _ = score_rows(setting, store, imagenet_rows.all_rows(setting))
+    return {each.name: each.records[0] for each in scored if each.records}
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return both tables, the order of the optimizers and losses, and Figure S4."""
+    """Return both tables, the claims on optimizers and losses, and Figure S4."""
     known = read_records(setting, store)
     claims: list[Claim] = []
     for network in imagenet_rows.NETWORKS:
@@ -63,51 +56,51 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     claims += loss_claims(setting, known)
 
     theory = figure_data.theory_of(known.get("ViT-S/32/SAM"))
-    where, moments = "ViT-S/32, ImageNet", imagenet_rows.PATH_MOMENTS
-    unless = quick_reason(setting)
-    claims += figure_claims.theory_claims("S4", where, theory, moments, unless)
-    tables = tables_of(known)
+    where = "ViT-S/32, ImageNet"
+    shown_at = imagenet_rows.PATHS_SHOWN_AT
+    reason = quick_reason(setting)
+    claims += figure_claims.theory_claims("S4", where, theory, shown_at, reason)
+    tables = tables_of(setting, known)
     if theory is not None:
         tables.append(theory_table(TITLE, theory))
     return Findings(claims, tables, {name: record.test for name, record in known.items()})
 
 
 def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return Figure S4, where its run is there."""
+    """Return Figure S4 if its run exists."""
     theory = figure_data.theory_of(read_records(setting, store).get("ViT-S/32/SAM"))
     if theory is None:
         return []
-    return [theory_drawing("fig-s4", TITLE, theory, imagenet_rows.PATH_MOMENTS)]
+    return [theory_drawing("fig-s4", TITLE, theory, imagenet_rows.PATHS_SHOWN_AT)]
 
 
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def tables_of(known: Known) -> list[Table]:
-    """Print our scores beside the paper's; three runs stand in both tables."""
-    rows = [row for row in imagenet_rows.all_rows() if row.name in known]
-    papers = {
-        "ImageNet-1K (Table 2)": {row: row.in_table_2 for row in rows},
-        "ImageNet-1K, losses (Table S14)": {row: row.in_table_s14 for row in rows},
+def tables_of(setting: Setting, known: Known) -> list[Table]:
+    """Print our scores beside the paper's; three runs are in both tables."""
+    tables = {
+        "ImageNet-1K (Table 2)": imagenet_rows.table_2(setting),
+        "ImageNet-1K, losses (Table S14)": imagenet_rows.table_s14(setting),
     }
-    return [table(title, known, figures) for title, figures in papers.items()]
+    return [table(title, known, rows) for title, rows in tables.items()]
 
 
-def table(title: str, known: Known, figures: Mapping[ImageNetRow, dict[str, str]]) -> Table:
-    """Print the rows that a table of the paper has."""
-    shown = {row: printed for row, printed in figures.items() if printed}
-    columns = list(dict.fromkeys(name for printed in shown.values() for name in printed))
+def table(title: str, known: Known, rows: Sequence[Row]) -> Table:
+    """Print the rows of a table that have a run."""
+    shown = [row for row in rows if row.name in known]
+    columns = list(dict.fromkeys(name for row in shown for name in row.figures))
     ours = (*SCORES, "TCE", *(f"acc {c}" for c in CORRUPTIONS), *(f"ECE {c}" for c in CORRUPTIONS))
     header = ("row", "network, epochs", *ours, *(f"paper: {name}" for name in columns))
     cells = [
-        (*row_cells(row, known[row.name]), *(printed[name] for name in columns))
-        for row, printed in shown.items()
+        (*row_cells(row, known[row.name]), *(row.figures[name] for name in columns))
+        for row in shown
     ]
     return Table(title, header, tuple(cells), NOTE)
 
 
-def row_cells(row: ImageNetRow, record: Record) -> tuple[str, ...]:
-    """Print our part of one row; a dash where the corrupted images were not judged."""
+def row_cells(row: Row, record: Record) -> tuple[str, ...]:
+    """Print our part of one row; a dash if the corrupted images were not judged."""
     numbers = [record.test[key] for key in SCORES.values()]
     numbers.append(record.test_after_temperature["ece"])
     texts = [f"{100 * number:.2f}" for number in numbers]
@@ -126,7 +119,7 @@ def row_cells(row: ImageNetRow, record: Record) -> tuple[str, ...]:
 
 
 def order_claims(setting: Setting, network: str, known: Known) -> list[Claim]:
-    """Judge on one network: from the base to SAM to CSAM accuracy rises, and every ECE falls."""
+    """Judge on one network whether accuracy rises and ECE falls from the base to SAM to CSAM."""
     names = [f"{network}/{name}" for name in imagenet_rows.NETWORKS[network].optimizers]
     base = imagenet_rows.NETWORKS[network].base
     accuracy = f"{network}: accuracy rises from {base} to SAM to CSAM"
@@ -139,43 +132,43 @@ def order_claims(setting: Setting, network: str, known: Known) -> list[Claim]:
     records = [known[name] for name in names]
     accuracies = [-record.test["accuracy"] for record in records]
     claims = [falling_claim(setting, accuracy, accuracies, "%")]
-    for where, says in errors.items():
+    for where, statement in errors.items():
         values = [error_of(record, where) for record in records]
         if None in values:
-            claims.append(Claim(says, "–", note=NOT_JUDGED))
+            claims.append(Claim(statement, "–", note=NOT_JUDGED))
         else:
             numbers = [value for value in values if value is not None]
-            claims.append(falling_claim(setting, says, numbers, "points"))
+            claims.append(falling_claim(setting, statement, numbers, "points"))
     return claims
 
 
 def error_of(record: Record, where: str) -> float | None:
-    """Return the ECE of clean images or of a corruption; None where it is not known."""
+    """Return the ECE on clean images or under a corruption, or None if it is unknown."""
     if where == "clean":
         return record.test["ece"]
     scores = (record.corrupted or {}).get(where)
     return None if scores is None else scores["ece"]
 
 
-def falling_claim(setting: Setting, says: str, values: Sequence[float], unit: str) -> Claim:
+def falling_claim(setting: Setting, statement: str, values: Sequence[float], unit: str) -> Claim:
     """Judge whether numbers fall from one optimizer to the next."""
     return judge(
-        says,
+        statement,
         found=", ".join(f"{100 * abs(value):.2f}" for value in values) + f" {unit}",
         paper="yes",
         holds=all(a > b for a, b in pairwise(values)),
         rule="ours: by one run each, as in the paper",
-        unless=[quick_reason(setting)],
+        reasons=[quick_reason(setting)],
     )
 
 
 def loss_claims(setting: Setting, known: Known) -> list[Claim]:
-    """Judge Table S14: SAM and CSAM are more accurate and better calibrated than every loss."""
-    losses = [row.name for row in imagenet_rows.table_s14()]
+    """Judge whether SAM and CSAM are more accurate and better calibrated than each loss (S14)."""
+    losses = [f"ViT-S/32/{name}" for name in imagenet_rows.LOSSES]
     accuracy = "ViT-S/32: SAM and CSAM are more accurate than each of four losses"
-    says = "SAM and CSAM have a lower ECE than each of four losses"
-    errors = {"clean": f"ViT-S/32: {says}"}
-    errors |= {where: f"ViT-S/32, {where}: {says}" for where in CORRUPTIONS.values()}
+    statement = "SAM and CSAM have a lower ECE than each of four losses"
+    errors = {"clean": f"ViT-S/32: {statement}"}
+    errors |= {where: f"ViT-S/32, {where}: {statement}" for where in CORRUPTIONS.values()}
     names = ["ViT-S/32/SAM", "ViT-S/32/CSAM", *losses]
     if not all(name in known for name in names):
         return claims_without_runs(accuracy, *errors.values())
@@ -195,20 +188,20 @@ def loss_claims(setting: Setting, known: Known) -> list[Claim]:
 
 
 def best_claim(
-    setting: Setting, says: str, names: Sequence[str], values: Sequence[float], paper: str
+    setting: Setting, statement: str, names: Sequence[str], values: Sequence[float], paper: str
 ) -> Claim:
-    """Judge whether the first two numbers, of SAM and CSAM, lie below all others."""
+    """Judge whether the first two numbers, SAM and CSAM, lie below all others."""
     short = [name.rpartition("/")[2] for name in names]
     return judge(
-        says,
+        statement,
         found=", ".join(f"{n} {100 * abs(v):.2f}" for n, v in zip(short, values, strict=True)),
         paper=paper,
         holds=max(values[:2]) < min(values[2:]),
         rule="ours: both, by one run each, as in the paper",
-        unless=[quick_reason(setting)],
+        reasons=[quick_reason(setting)],
     )
 
 
 def quick_reason(setting: Setting) -> str:
-    """Say why a small trial is not judged."""
+    """Return the reason not to judge a small trial; empty for full runs."""
     return "judged on ImageNet only" if setting.quick else ""

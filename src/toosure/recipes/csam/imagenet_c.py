@@ -1,6 +1,6 @@
-"""Judge finished ImageNet runs on the published corrupted images, and keep that in their folders.
+"""Judge finished ImageNet runs on the published corrupted images, and save that in their folders.
 
-Three corruptions at five severities; images made from those that validate are left out.
+There are three corruptions at five severities. Images made from validation images are left out.
 """
 
 import json
@@ -15,7 +15,7 @@ from toosure.data.catalogue import SOURCES
 from toosure.data.class_folders import LabelledFiles
 from toosure.data.imagenet import corrupted_files, corrupted_split
 from toosure.data.locate import locate
-from toosure.recipes.benchmark.kept_rows import CORRUPTED_FILE
+from toosure.recipes.benchmark.saved_rows import CORRUPTED_FILE
 from toosure.recipes.csam import imagenet_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
@@ -33,7 +33,7 @@ Scores = dict[str, dict[str, float]]  # by severity: accuracy and ECE, as shares
 
 
 def judge_runs(setting: Setting, store: RunStore, runtime: Runtime) -> None:
-    """Judge the complete runs that were not judged yet; none without the folders of ImageNet-C."""
+    """Judge the complete runs that are not judged yet, if the folders of ImageNet-C exist."""
     if SOURCES["imagenet_c"].missing(runtime.data_root):
         return
     (published,) = locate("imagenet_c", runtime.data_root)
@@ -46,7 +46,7 @@ def judge_runs(setting: Setting, store: RunStore, runtime: Runtime) -> None:
 
 
 def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
-    """Predict the corrupted images with a run's best weights, and write their scores."""
+    """Predict the corrupted images with a run's best weights, and write the scores."""
     restored = restore_run(run.path, runtime)
     best = run.path / WEIGHTS_FILE
     if best.is_file():
@@ -66,12 +66,14 @@ def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
 
 
 def files_of(run: RestoredRun, root: Path) -> dict[tuple[str, int], LabelledFiles]:
-    """List the corrupted twins of a run's test images, by corruption and severity.
+    """List the corrupted versions of a run's test images, by corruption and severity.
 
-    Raise where some are missing: means over severities would be of different images.
+    Raise ValueError if some are missing: means over severities would use different images.
     """
     word = run.config.word("data")
-    share, seed = word.value("val_share"), word.value("seed")
+    share = word.value("val_share")
+    seed = word.value("seed")
+
     found = {}
     for corruption in CORRUPTIONS.values():
         for severity in SEVERITIES:
@@ -86,7 +88,7 @@ def files_of(run: RestoredRun, root: Path) -> dict[tuple[str, int], LabelledFile
 
 
 def scores_on(predictor: nn.Module, split: Split, runtime: Runtime) -> dict[str, float]:
-    """Return accuracy and ECE on one corruption at one severity, and how many images there are."""
+    """Return accuracy and ECE on one corruption at one severity, and the number of images."""
     logits = logits_of(predictor, split.x.to(runtime.torch_device)).cpu().double()
     return {
         "accuracy": float(metrics.accuracy(logits, split.y)),

@@ -1,13 +1,15 @@
 """The runs of Tables 2 and S14 and of Figure S4: ImageNet-1K, three networks.
 
-The paper gives lengths, base optimizers, rho and the cosine schedule. Rate, decay, batch, warm-up,
-augmentation and gamma are not said: ours are in `NETWORKS`, and images are shifted and mirrored.
+The paper gives lengths, base optimizers, rho and the cosine schedule. It does not give rate, decay,
+batch, warm-up, augmentation and gamma: ours are in `NETWORKS`, and images are shifted and mirrored.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
+from toosure.recipes.benchmark.scored_rows import Row, configs_of
 from toosure.recipes.csam import rows
 from toosure.recipes.csam.paper_imagenet import TABLE_2, TABLE_S14
 from toosure.recipes.recipe import Setting
@@ -15,9 +17,10 @@ from toosure.recipes.recipe import Setting
 TRAINING_IMAGES = 1_281_167
 VAL_SHARE = 0.2  # of the published validation images: early stopping and temperature
 ROWS_PER_RUN = 30  # at which early stopping looks: every 10 of 300 epochs
-PATH_MOMENTS = (50 / 300, 200 / 300, 1.0)  # of Figure S4
+PATHS_SHOWN_AT = (50 / 300, 200 / 300, 1.0)  # of Figure S4
 SGD = "lr=0.1,momentum=0.9,weight_decay=0.0001"
 ADAMW = "lr=0.001,weight_decay=0.3"
+LOSSES = tuple(name for name in TABLE_S14 if name in rows.WORDS)  # of Table S14
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Network:
 
 
 def sgd_network(model: str) -> Network:
-    """Return a network of Table 2 that is trained by SGD for 100 epochs, rho .05."""
+    """Return a network of Table 2 with SGD for 100 epochs, rho .05."""
     words = (
         ("SGD", f"sgd:{SGD}"),
         ("SAM", f"sam:rho=0.05,{SGD}"),
@@ -52,7 +55,7 @@ def sgd_network(model: str) -> Network:
 
 
 def adamw_network(model: str) -> Network:
-    """Return a network of Table 2 that is trained by AdamW for 300 epochs, rho .2."""
+    """Return a network of Table 2 with AdamW for 300 epochs, rho .2."""
     words = (
         ("AdamW", f"adamw:{ADAMW}"),
         ("SAM", f"sam:base=adamw,rho=0.2,{ADAMW}"),
@@ -69,86 +72,83 @@ NETWORKS = {
 }
 
 
-@dataclass(frozen=True)
-class ImageNetRow:
-    """One row of Table 2 or S14: a network, its optimizer and, where it has one, a loss."""
+def imagenet_row(
+    setting: Setting, network: str, optimizer: str, figures: Mapping[str, str], loss: str = ""
+) -> Row:
+    """Return a row of Table 2 or S14, which shows one run.
 
-    name: str
-    network: str
-    optimizer: str
-    loss: str = ""
-    theory: bool = False  # measures the theory of SAM, for Figure S4
-
-    @property
-    def in_table_2(self) -> dict[str, str]:
-        """The paper's figures in Table 2; none for the rows of losses."""
-        return TABLE_2.get(self.name, {})
-
-    @property
-    def in_table_s14(self) -> dict[str, str]:
-        """The paper's figures in Table S14, which is of ViT-S/32 alone."""
-        network, _, name = self.name.rpartition("/")
-        return TABLE_S14.get(name, {}) if network == "ViT-S/32" else {}
-
-    def config(self, setting: Setting) -> RunConfig:
-        """Return the run."""
-        network = NETWORKS[self.network]
-        steps = 6 if setting.quick else network.steps
-        fields: dict[str, object] = {
-            "data": f"imagenet:val=0,val_share={VAL_SHARE},augment=true",
-            "model": network.model,
-            "optimizer": network.optimizers[self.optimizer],
-            "schedule": f"cosine:warmup={network.warmup}",
-            "steps": steps,
-            "batch": network.batch,
-            "precision": "bf16",
-            "at": moments(steps),
-            "best": "nll",
-            "measure": ("sam_theory",) if self.theory else (),
-            "seed": setting.first_seed,
-        }
-
-        if setting.quick:
-            small = f"imagenet:size=16,val=0,val_share={VAL_SHARE},augment=true"
-            fields |= {"data": small, "model": network.quick_model, "batch": 8}
-            fields |= {"schedule": "cosine:warmup=2", "precision": "float32"}
-
-        if self.loss:
-            kind, word = protocol.kind_of(rows.WORDS[self.loss])
-            fields[kind] = word
-        return RunConfig.of(fields)
+    SAM on ViT-S/32 also measures the theory of SAM, for Figure S4.
+    """
+    name = f"{network}/{loss or optimizer}"
+    theory = name == "ViT-S/32/SAM"
+    config = run_config(setting, NETWORKS[network], optimizer, loss, theory)
+    return Row(name, (config,), 1, data="imagenet", figures=figures)
 
 
-def moments(steps: int) -> tuple[int, ...]:
-    """Return the steps at which a run is measured, its end among them."""
+def run_config(
+    setting: Setting, network: Network, optimizer: str, loss: str, theory: bool
+) -> RunConfig:
+    """Return the run of a network with an optimizer and, if it is not empty, a loss."""
+    steps = 6 if setting.quick else network.steps
+    fields: dict[str, object] = {
+        "data": f"imagenet:val=0,val_share={VAL_SHARE},augment=true",
+        "model": network.model,
+        "optimizer": network.optimizers[optimizer],
+        "schedule": f"cosine:warmup={network.warmup}",
+        "steps": steps,
+        "batch": network.batch,
+        "precision": "bf16",
+        "at": measured_steps(steps),
+        "best": "nll",
+        "measure": ("sam_theory",) if theory else (),
+        "seed": setting.first_seed,
+    }
+
+    if setting.quick:
+        small = f"imagenet:size=16,val=0,val_share={VAL_SHARE},augment=true"
+        fields |= {"data": small, "model": network.quick_model, "batch": 8}
+        fields |= {"schedule": "cosine:warmup=2", "precision": "float32"}
+
+    if loss:
+        kind, word = protocol.kind_of(rows.WORDS[loss])
+        fields[kind] = word
+    return RunConfig.of(fields)
+
+
+def measured_steps(steps: int) -> tuple[int, ...]:
+    """Return the steps at which a run is measured, including its end."""
     shares = [number / ROWS_PER_RUN for number in range(1, ROWS_PER_RUN + 1)]
     return tuple(sorted({max(1, round(share * steps)) for share in shares}))
 
 
-def table_2() -> list[ImageNetRow]:
-    """Return the nine rows of Table 2; SAM on ViT-S/32 is the run of Figure S4."""
+def table_2(setting: Setting) -> list[Row]:
+    """Return the nine rows of Table 2."""
     return [
-        ImageNetRow(
-            f"{name}/{optimizer}",
-            name,
-            optimizer,
-            theory=(name, optimizer) == ("ViT-S/32", "SAM"),
-        )
+        imagenet_row(setting, name, optimizer, TABLE_2[f"{name}/{optimizer}"])
         for name, network in NETWORKS.items()
         for optimizer in network.optimizers
     ]
 
 
-def table_s14() -> list[ImageNetRow]:
-    """Return the rows of Table S14 that Table 2 does not have: four losses on ViT-S/32."""
-    losses = [name for name in TABLE_S14 if name in rows.WORDS]
-    return [ImageNetRow(f"ViT-S/32/{name}", "ViT-S/32", "AdamW", loss=name) for name in losses]
+def loss_rows(setting: Setting) -> list[Row]:
+    """Return the rows that only Table S14 has: four losses on ViT-S/32."""
+    return [
+        imagenet_row(setting, "ViT-S/32", "AdamW", TABLE_S14[name], loss=name) for name in LOSSES
+    ]
 
 
-def all_rows() -> list[ImageNetRow]:
-    return [*table_2(), *table_s14()]
+def table_s14(setting: Setting) -> list[Row]:
+    """Return the rows of Table S14: three runs of Table 2 and four losses."""
+    optimizers = NETWORKS["ViT-S/32"].optimizers
+    shared = [imagenet_row(setting, "ViT-S/32", name, TABLE_S14[name]) for name in optimizers]
+    return [*shared, *loss_rows(setting)]
+
+
+def all_rows(setting: Setting) -> list[Row]:
+    """Return each run of the two tables once."""
+    return [*table_2(setting), *loss_rows(setting)]
 
 
 def configs(setting: Setting) -> list[RunConfig]:
     """Return the runs of both tables."""
-    return [row.config(setting) for row in all_rows()]
+    return configs_of(all_rows(setting))

@@ -1,10 +1,10 @@
-"""The figures of the paper, to stand beside ours: mean±deviation over seeds, errors in points."""
+"""The paper's figures: mean ± deviation over seeds, errors in points."""
 
 PaperTable = dict[str, dict[str, str]]  # row -> column -> the figure as printed
 
 
 def table(columns: str, rows: str) -> PaperTable:
-    """Read rows of text: a name, then one figure per column; _ in a name stands for a space.
+    """Read rows of text: a name, then one figure per column; _ in a name is a space.
 
     >>> table("accuracy ECE", "CE 95.83±.21 2.36±.11")
     {'CE': {'accuracy': '95.83 ± .21', 'ECE': '2.36 ± .11'}}
@@ -146,7 +146,7 @@ TABLE_S15_WRN = table(
     """,
 )
 
-# Table S16: CIFAR-100, ResNet-56; on which loss and split is not said.
+# Table S16: CIFAR-100, ResNet-56; the paper does not say on which loss and split.
 TABLE_S16 = table(
     "ECE kappa_max",
     """
@@ -158,8 +158,8 @@ TABLE_S16 = table(
     """,
 )
 
-# Table S4: data/rho/gamma, ResNet-56. Of five columns of gamma (0 to 2) the text we have lost one:
-# these are gamma 0 to 1.5 if it was the last, as SAM at rho .05 has an ECE of 1.83 in Table S11.
+# Table S4: data/rho/gamma, ResNet-56. Our text lacks one of five columns of gamma (0 to 2). If it
+# is the last, these are gamma 0 to 1.5; SAM at rho .05 has an ECE of 1.83 in Table S11.
 TABLE_S4 = table(
     "accuracy ECE",
     """

@@ -1,4 +1,4 @@
-"""Tables S6 to S10 of the paper: networks by methods; – where the text we have lost a figure."""
+"""Tables S6 to S10 of the paper: networks by methods; – where our text lacks a figure."""
 
 from toosure.recipes.csam.paper import PaperTable, table
 

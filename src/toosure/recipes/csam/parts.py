@@ -1,18 +1,19 @@
-"""What the runs of each part show: tables beside the paper's, and the claims on them."""
+"""The tables of each part beside the paper's, and the claims on them."""
 
 import re
 
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
+from toosure.recipes.benchmark.scored_rows import (
+    Rows,
+    ScoredRow,
+    by_data,
+    by_name,
+    score_rows,
+    why_not_judged,
+)
 from toosure.recipes.csam import claims, ensemble_rows, ood_claims, rows
 from toosure.recipes.csam.contradictions import contradictions
-from toosure.recipes.csam.tables import (
-    Scored,
-    absent_words,
-    scored_rows,
-    tables,
-    values_of,
-)
+from toosure.recipes.csam.tables import tables, unavailable_rows, values_of
 from toosure.recipes.csam.unknown_data import unknown_data, values_of_unknown
 from toosure.recipes.recipe import (
     Claim,
@@ -21,7 +22,6 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
 
@@ -49,9 +49,9 @@ RULES = Table(
 )
 
 
-def networks_of(scored: list[Scored]) -> dict[str, dict[str, Scored]]:
-    """Return rows by name, for each data set and network: "cifar10, resnet18"."""
-    groups: dict[str, dict[str, Scored]] = {}
+def networks_of(scored: list[ScoredRow]) -> dict[str, dict[str, ScoredRow]]:
+    """Return rows by name, by data set and network: "cifar10, resnet18"."""
+    groups: dict[str, dict[str, ScoredRow]] = {}
     for each in scored:
         where = f"{each.row.data}, {each.row.size.model}"
         groups.setdefault(where, {})[each.row.name] = each
@@ -60,8 +60,8 @@ def networks_of(scored: list[Scored]) -> dict[str, dict[str, Scored]]:
 
 def sam_variants(setting: Setting, store: RunStore) -> Findings:
     """Return Tables S11 and S12, and the order of SGD, SAM and CSAM."""
-    scored, files = scored_rows(setting, store, rows.sam_variants(setting))
-    scores = PairedScores(files.examples)
+    scored, examples = score_rows(setting, store, rows.sam_variants(setting))
+    scores = PairedScores(examples)
 
     judged: list[Claim] = []
     for where, group in networks_of(scored).items():
@@ -74,36 +74,37 @@ def sam_variants(setting: Setting, store: RunStore) -> Findings:
 def baselines(setting: Setting, store: RunStore) -> Findings:
     """Return Tables 3 and S5, and whether CSAM is the best calibrated of all."""
     table_rows = rows.baselines(setting)
-    scored, _ = scored_rows(setting, store, table_rows)
+    scored, _ = score_rows(setting, store, table_rows)
     judged = [
         claims.lowest_error_claim(setting, data, by_name(group))
         for data, group in by_data(scored).items()
     ]
     shown = tables(scored, "Baselines (Tables 3, S5)", f"WRN-28-10, {LONGER}")
     return Findings(
-        [*judged, *absent_words(table_rows)], [*shown, contradictions()], values_of(scored)
+        [*judged, *unavailable_rows(table_rows)], [*shown, contradictions()], values_of(scored)
     )
 
 
 def losses(setting: Setting, store: RunStore) -> Findings:
     """Return Table S13, and whether CSAM is better calibrated than each loss."""
     table_rows = rows.losses(setting)
-    scored, _ = scored_rows(setting, store, table_rows)
+    scored, _ = score_rows(setting, store, table_rows)
     judged = [
         claims.lowest_error_claim(setting, f"losses, {data}", by_name(group))
         for data, group in by_data(scored).items()
     ]
     text = f"ResNet-56, {LONGER}"
     return Findings(
-        [*judged, *absent_words(table_rows)],
+        [*judged, *unavailable_rows(table_rows)],
         tables(scored, "Calibration losses (S13)", text),
         values_of(scored),
     )
 
 
 def grid(setting: Setting, store: RunStore) -> Findings:
-    """Return Table S4, whether a small rho wants a large gamma, and what a tuned one is worth."""
-    scored, _ = scored_rows(setting, store, rows.grid(setting))
+    """Return Table S4, and the claims on small rho with large gamma and on a tuned gamma."""
+    scored, _ = score_rows(setting, store, rows.grid(setting))
+
     judged = []
     for data, group in by_data(scored).items():
         errors = {}
@@ -111,17 +112,19 @@ def grid(setting: Setting, store: RunStore) -> Findings:
             rho, gamma = map(float, re.findall(r"[\d.]+", each.row.name))
             if not each.missing:
                 errors[rho, gamma] = each.mean("ece")
-        seeds = len(group[0].row.seeds)
+
+        seeds = group[0].row.expected
         judged.append(claims.grid_claim(setting, data, errors, seeds))
         judged.append(claims.tuned_claim(setting, data, errors, seeds))
+
     text = f"ResNet-56, {LONGER}"
     return Findings(judged, tables(scored, "rho by gamma (S4)", text), values_of(scored))
 
 
 def networks(setting: Setting, store: RunStore) -> Findings:
     """Return Tables S6 to S10, and the order of CE, SAM and CSAM on each network."""
-    scored, files = scored_rows(setting, store, rows.networks(setting))
-    scores = PairedScores(files.examples)
+    scored, examples = score_rows(setting, store, rows.networks(setting))
+    scores = PairedScores(examples)
 
     judged: list[Claim] = []
     for where, group in networks_of(scored).items():
@@ -136,7 +139,7 @@ def networks(setting: Setting, store: RunStore) -> Findings:
 
 def combined(setting: Setting, store: RunStore) -> Findings:
     """Return Table S15: what SAM and CSAM add to two losses."""
-    scored, _ = scored_rows(setting, store, rows.combined(setting))
+    scored, _ = score_rows(setting, store, rows.combined(setting))
     named = by_name(scored)
     judged = [
         chain_claim(setting, named, f"{network}: {loss}")
@@ -147,31 +150,27 @@ def combined(setting: Setting, store: RunStore) -> Findings:
     return Findings(judged, tables(scored, "On other losses (S15)", text), values_of(scored))
 
 
-def chain_claim(setting: Setting, named: dict[str, Scored], loss: str) -> Claim:
-    """Judge: the ECE falls from a loss alone to SAM on it, and to CSAM on it."""
-    says = f"{loss}: SAM lowers its ECE, and CSAM more"
+def chain_claim(setting: Setting, named: Rows, loss: str) -> Claim:
+    """Judge whether ECE falls from a loss alone to SAM with it, and to CSAM with it."""
+    statement = f"{loss}: SAM lowers its ECE, and CSAM more"
     chain = [named[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
     if not all(each.records for each in chain):
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     alone, sam, csam = (each.mean("ece") for each in chain)
     return judge(
-        says,
+        statement,
         found=f"{100 * alone:.2f}, {100 * sam:.2f}, {100 * csam:.2f}",
         paper=", ".join(each.row.figures["ECE"] for each in chain),
         holds=alone > sam > csam,
         rule="ours: by the mean over seeds",
-        unless=[
-            setting.why_not_judged_on_cifar,
-            missing_in(chain),
-            single_run(*(len(each.records) for each in chain)),
-        ],
+        reasons=why_not_judged(setting, chain, several=chain),
     )
 
 
 def sharpness(setting: Setting, store: RunStore) -> Findings:
     """Return Table S16: kappa_max beside ECE."""
-    scored, _ = scored_rows(setting, store, rows.sharpness(setting))
+    scored, _ = score_rows(setting, store, rows.sharpness(setting))
     judged = claims.sharpness_claims(setting, by_name(scored))
     text = f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said"
     return Findings(judged, tables(scored, "Sharpness (S16)", text), values_of(scored))
@@ -179,8 +178,8 @@ def sharpness(setting: Setting, store: RunStore) -> Findings:
 
 def ood(setting: Setting, store: RunStore) -> Findings:
     """Return Table 1: accuracy and ECE of the test images, and AUROC against unknown ones."""
-    scored, files = scored_rows(setting, store, ensemble_rows.ood(setting))
-    judged = ood_claims.ood_claims(setting, by_name(scored), PairedScores(files.examples))
+    scored, examples = score_rows(setting, store, ensemble_rows.ood(setting))
+    judged = ood_claims.ood_claims(setting, by_name(scored), PairedScores(examples))
     text = (
         "ResNet-18, length not said; near 89 %, so short or without augmentation. Our ensembles "
         "are mixtures of five runs; where these were validated on different images, there is no TCE"

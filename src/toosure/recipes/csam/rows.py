@@ -1,20 +1,18 @@
-"""The rows of each table of the paper as runs: which method, network, length, data and seeds."""
+"""The rows of each table of the paper: method, network, length, data and seeds."""
 
-from dataclasses import dataclass, field
-
-from toosure.config import RunConfig
-from toosure.recipes.benchmark import methods, protocol
+from toosure.recipes.benchmark import methods
 from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.csam import paper
 from toosure.recipes.csam.paper_networks import NETWORKS
-from toosure.recipes.recipe import RunMixture, Setting
+from toosure.recipes.recipe import Setting
 
 TRAINING_IMAGES = {"cifar10": 45_000, "cifar100": 45_000, "tiny_imagenet": 95_000}
 # The paper does not say how long it trains on CIFAR; its Figure 2 shows epochs up to 200.
 FULL_EPOCHS = 200
 FULL_BATCH = 128
 
-# Ours, and the paper's. It does not say the width of its PyramidNet.
+# Our network and the paper's, which does not say the width of its PyramidNet.
 MODELS: dict[str, tuple[str, str]] = {
     "ResNet-18": ("resnet18", "resnet18"),
     "ResNet-20": ("resnet20", "resnet20"),
@@ -40,7 +38,7 @@ PAPER_SETTINGS: dict[str, dict[str, str]] = {
         "CSAM": "csam:rho=0.2,gamma=0.5",
     },
 }
-# Of Tiny-ImageNet the paper does not say rho; ours is that of CIFAR-100.
+# The paper gives no rho for Tiny-ImageNet; ours is the rho of CIFAR-100.
 PAPER_SETTINGS["tiny_imagenet"] = PAPER_SETTINGS["cifar100"]
 WORDS = {**methods.OTHERS, "FL": methods.OTHERS["Focal"]}
 BASELINES = tuple(paper.TABLE_3)
@@ -49,49 +47,14 @@ RADII = ("0.05", "0.1")
 GAMMAS = ("0", "0.5", "1", "1.5", "2")
 
 
-@dataclass(frozen=True)
-class PaperRow:
-    """One row of a table: its name, its runs as words, and the paper's figures beside it."""
-
-    name: str
-    method: str
-    data: str
-    size: Size
-    seeds: tuple[int, ...]
-    figures: dict[str, str] = field(default_factory=dict, hash=False)
-    measure: tuple[str, ...] = ()
-    moments: tuple[float, ...] = (1.0,)  # shares of the steps after which it is measured
-
-    def configs(self, setting: Setting) -> list[RunConfig]:
-        """Return the runs, one per seed; none where a word of the method does not exist."""
-        if protocol.missing_word(self.method):
-            return []
-        return [self.config_at(setting, seed) for seed in self.seeds]
-
-    def config_at(self, setting: Setting, seed: int) -> RunConfig:
-        """Return the run of one seed."""
-        return protocol.config(
-            setting, self.method, self.data, seed, self.size, self.measure, self.moments
-        )
-
-    def mixtures(self, setting: Setting) -> list[RunMixture]:
-        """Return the mixtures of runs that the row shows instead of single runs."""
-        return []
-
-    @property
-    def label(self) -> str:
-        """The name and what was trained, as the table says them."""
-        return f"{self.name} (`{self.method}`)"
-
-    @property
-    def length(self) -> str:
-        """The network and the epochs, as the table says them."""
-        epochs = self.size.steps * self.size.batch / TRAINING_IMAGES[self.data]
-        return f"{self.size.model}, {epochs:.0f}"
+def length_text(row: Row) -> str:
+    """Print the network of a row and its epochs."""
+    epochs = row.size.steps * row.size.batch / TRAINING_IMAGES[row.data]
+    return f"{row.size.model}, {epochs:.0f}"
 
 
 def size_of(setting: Setting, network: str, data: str = "cifar10") -> Size:
-    """Return the network with 30 epochs of the common protocol, or the paper's with 200."""
+    """Return the network with 30 epochs as in the common protocol, or the paper's with 200."""
     ours, papers = MODELS[network]
     images = TRAINING_IMAGES[data]
     if setting.full:
@@ -100,9 +63,9 @@ def size_of(setting: Setting, network: str, data: str = "cifar10") -> Size:
 
 
 def main_methods(setting: Setting, data: str) -> dict[str, str]:
-    """Return SGD, SAM and its variants as chosen under the common protocol, or as the paper does.
+    """Return SGD, SAM and its variants with the settings of the benchmark, or of the paper.
 
-    Section 5.3 compares with baselines at rho .2 for both data sets: that is `--full`.
+    Section 5.3 uses rho .2 on both data sets to compare with baselines: that is `--full`.
     """
     if not setting.full:
         return methods.sharpness_aware(data)
@@ -110,19 +73,14 @@ def main_methods(setting: Setting, data: str) -> dict[str, str]:
 
 
 def single_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of tables that one seed is enough for, unless the paper's size is asked."""
+    """Return one seed, or three at the size of the paper."""
     return setting.seeds_or(0, 1, 2) if setting.full else setting.seeds_or(0)
-
-
-def sharpness_measure(data: str) -> tuple[str, ...]:
-    """Return what the ResNet-56 runs measure: on CIFAR-100 those of Table S16 are among them."""
-    return ("hessian_sharpness",) if data == "cifar100" else ()
 
 
 # -- one function per table -----------------------------------------------------------------------
 
 
-def sam_variants(setting: Setting) -> list[PaperRow]:
+def sam_variants(setting: Setting) -> list[Row]:
     """Return Tables S11 and S12: by the common protocol, then ResNet-56 with the paper's rho."""
     rows = []
     for data in setting.data_sets:
@@ -130,7 +88,8 @@ def sam_variants(setting: Setting) -> list[PaperRow]:
         if not setting.full:
             seeds = methods.main_seeds(setting)
             for name, method in methods.sharpness_aware(data).items():
-                rows.append(PaperRow(name, method, data, COMMON, seeds, figures[name]))
+                paper_figures = figures[name]
+                rows.append(protocol_row(setting, name, method, data, seeds, figures=paper_figures))
         if setting.full or data == "cifar100":
             rows += resnet_56(setting, data, tuple(PAPER_SETTINGS[data]), figures)
     return rows
@@ -138,18 +97,22 @@ def sam_variants(setting: Setting) -> list[PaperRow]:
 
 def resnet_56(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable
-) -> list[PaperRow]:
-    """Return rows of ResNet-56 with the paper's settings."""
+) -> list[Row]:
+    """Return rows of ResNet-56 with the paper's settings.
+
+    On CIFAR-100 they also measure sharpness: Table S16 shares these runs.
+    """
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)
     known = {**WORDS, **PAPER_SETTINGS[data]}
+    measure = ("hessian_sharpness",) if data == "cifar100" else ()
     return [
-        PaperRow(name, known[name], data, size, seeds, figures[name], sharpness_measure(data))
+        protocol_row(setting, name, known[name], data, seeds, size, figures[name], measure=measure)
         for name in names
     ]
 
 
-def baselines(setting: Setting) -> list[PaperRow]:
+def baselines(setting: Setting) -> list[Row]:
     """Return the sixteen rows of Tables 3 and S5."""
     rows = []
     for data in setting.data_sets:
@@ -158,8 +121,8 @@ def baselines(setting: Setting) -> list[PaperRow]:
     return rows
 
 
-def losses(setting: Setting) -> list[PaperRow]:
-    """Return the nine columns of Table S13 as rows; the paper has them on CIFAR-100."""
+def losses(setting: Setting) -> list[Row]:
+    """Return the nine columns of Table S13 as rows; the paper shows CIFAR-100 only."""
     rows = []
     for data in setting.data_sets:
         figures = paper.TABLE_S13 if data == "cifar100" else {}
@@ -169,8 +132,8 @@ def losses(setting: Setting) -> list[PaperRow]:
 
 def protocol_rows(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable, network: str
-) -> list[PaperRow]:
-    """Return rows by the common protocol, shared with the benchmark; or with the paper's network.
+) -> list[Row]:
+    """Return rows by the common protocol, shared with the benchmark, or of the paper's network.
 
     SGD, SAM and CSAM have the seeds of the main table.
     """
@@ -183,11 +146,11 @@ def protocol_rows(
         method = main.get(name) or WORDS[name]
         few = name not in main and not setting.full
         seeds = methods.other_seeds(setting, data) if few else methods.main_seeds(setting)
-        rows.append(PaperRow(name, method, data, size, seeds, figures.get(name, {})))
+        rows.append(protocol_row(setting, name, method, data, seeds, size, figures.get(name)))
     return rows
 
 
-def grid(setting: Setting) -> list[PaperRow]:
+def grid(setting: Setting) -> list[Row]:
     """Return Table S4: rho by gamma, ResNet-56. gamma 0 is SAM."""
     rows = []
     for data in setting.data_sets:
@@ -195,14 +158,15 @@ def grid(setting: Setting) -> list[PaperRow]:
         for rho in RADII:
             for gamma in GAMMAS:
                 method = f"csam:rho={rho},gamma={gamma}" if gamma != "0" else f"sam:rho={rho}"
-                figures = paper.TABLE_S4.get(f"{label}/{rho}/{gamma}", {})
+                figures = paper.TABLE_S4.get(f"{label}/{rho}/{gamma}")
                 size = size_of(setting, "ResNet-56")
                 name = f"rho {rho}, gamma {gamma}"
-                rows.append(PaperRow(name, method, data, size, single_seeds(setting), figures))
+                seeds = single_seeds(setting)
+                rows.append(protocol_row(setting, name, method, data, seeds, size, figures))
     return rows
 
 
-def networks(setting: Setting) -> list[PaperRow]:
+def networks(setting: Setting) -> list[Row]:
     """Return Tables S6 to S10: three networks on CIFAR, one on Tiny-ImageNet, nine methods."""
     seeds = single_seeds(setting)
     rows = []
@@ -211,14 +175,14 @@ def networks(setting: Setting) -> list[PaperRow]:
             continue
         known = {**WORDS, **PAPER_SETTINGS[data], "CE": "sgd"}
         size = size_of(setting, network, data)
-        rows += [
-            PaperRow(f"{network}: {name}", known[name], data, size, seeds, figures[name])
-            for name in figures
-        ]
+        for name in figures:
+            label = f"{network}: {name}"
+            method = known[name]
+            rows.append(protocol_row(setting, label, method, data, seeds, size, figures[name]))
     return rows
 
 
-def combined(setting: Setting) -> list[PaperRow]:
+def combined(setting: Setting) -> list[Row]:
     """Return Table S15: focal loss and ACLS, alone and with SAM and CSAM, on CIFAR-100."""
     rows = []
     for network, figures in (
@@ -231,15 +195,14 @@ def combined(setting: Setting) -> list[PaperRow]:
             if optimizer:
                 word = f"{PAPER_SETTINGS['cifar100'][optimizer]}+{word}"
 
+            label = f"{network}: {name}"
             size = size_of(setting, network)
             seeds = single_seeds(setting)
-            rows.append(
-                PaperRow(f"{network}: {name}", word, "cifar100", size, seeds, figures[name])
-            )
+            rows.append(protocol_row(setting, label, word, "cifar100", seeds, size, figures[name]))
     return rows if "cifar100" in setting.data_sets else []
 
 
-def sharpness(setting: Setting) -> list[PaperRow]:
+def sharpness(setting: Setting) -> list[Row]:
     """Return Table S16: ResNet-56 on CIFAR-100."""
     if "cifar100" not in setting.data_sets:
         return []

@@ -1,16 +1,13 @@
-"""Our scores and the paper's figures side by side, row by row."""
+"""Our scores beside the paper's figures, row by row."""
 
 from collections.abc import Iterable, Sequence
 
 from toosure.recipes.benchmark import protocol
-from toosure.recipes.benchmark.mixture_scores import add_mixtures, mixture_files
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
-from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
-from toosure.recipes.csam.rows import PaperRow
-from toosure.recipes.recipe import Claim, RunMixture, Setting, Table
-from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import kept_text, spread_text
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow, by_data
+from toosure.recipes.csam.rows import length_text
+from toosure.recipes.recipe import Claim, Table
+from toosure.recipes.series import in_points, mean_std_text
 
 SCORES: dict[str, tuple[str, str]] = {
     "accuracy": ("accuracy", ".2f"),
@@ -29,42 +26,8 @@ NOTE = (
 )
 
 
-Scored = ScoredRow[PaperRow]
-
-
-def scored_rows(
-    setting: Setting, store: RunStore, rows: Sequence[PaperRow]
-) -> tuple[list[Scored], ScoreFiles]:
-    """Score the runs of the rows that are new; return all rows with their records."""
-    files = score_files(setting)
-    files.add(run for row in rows for run in store.runs(row.configs(setting)))
-    mixtures = [mixture for row in rows for mixture in row.mixtures(setting)]
-    known = mixed_records(setting, store, files, mixtures)
-
-    scored = []
-    for row in rows:
-        names = [config.name for config in row.configs(setting)]
-        names += [mixture.name for mixture in row.mixtures(setting)]
-        scored.append(with_records(row, names, known))
-    return scored, files
-
-
-def mixed_records(
-    setting: Setting, store: RunStore, files: ScoreFiles, mixtures: Sequence[RunMixture]
-) -> dict[str, Record]:
-    """Return the records of runs and mixtures by name; the files get the mixtures' examples."""
-    if not mixtures:
-        return files.records
-    mixed = mixture_files(setting)
-    add_mixtures(mixed, mixtures, store)
-    files.examples |= mixed.examples
-
-    older = {m.name: files.records[m.at_once] for m in mixtures if m.at_once in files.records}
-    return {**files.records, **older, **mixed.records}
-
-
-def tables(rows: Sequence[Scored], title: str, papers: str) -> list[Table]:
-    """Return one table per data set: ours, then the paper's columns."""
+def tables(rows: Sequence[ScoredRow], title: str, papers: str) -> list[Table]:
+    """Return one table per data set: our columns, then the paper's."""
     result = []
     for data, group in by_data(rows).items():
         columns = list(dict.fromkeys(name for scored in group for name in scored.row.figures))
@@ -79,37 +42,35 @@ def tables(rows: Sequence[Scored], title: str, papers: str) -> list[Table]:
     return result
 
 
-def row_cells(scored: Scored, columns: Sequence[str], sharp: bool) -> tuple[str, ...]:
+def row_cells(scored: ScoredRow, columns: Sequence[str], sharp: bool) -> tuple[str, ...]:
     """Print one row."""
     row = scored.row
     cells = [row.label, trained_text(scored), str(len(scored.records))]
     for key, form in SCORES.values():
-        values = [100 * value for value in scored.values(key)]
-        cells.append(kept_text(values, form, len(scored.records)))
+        cells.append(mean_std_text(scored.points(key), form))
 
-    after = [error for record in scored.records if (error := error_after(record)) is not None]
-    cells.append(spread_text([100 * error for error in after], ".2f"))
+    after = [error_after(record) for record in scored.records]
+    cells.append(mean_std_text(in_points(after), ".2f"))
     if sharp:
-        sharpness = [r.sharpness for r in scored.records if r.sharpness is not None]
-        cells.append(spread_text(sharpness, ".1f"))
+        cells.append(mean_std_text([record.sharpness for record in scored.records], ".1f"))
     return *cells, *(row.figures.get(name, "–") for name in columns)
 
 
-def trained_text(scored: Scored) -> str:
-    """Return the network and its epochs; of a small trial what was trained in their place."""
+def trained_text(scored: ScoredRow) -> str:
+    """Return the network and its epochs, or for a small trial what was trained instead."""
     config = scored.records[0].config
     data = config.data.partition(":")[0]
     if data == scored.row.data:
-        return scored.row.length
+        return length_text(scored.row)
     return f"{config.model}, {config.steps} steps on {data}"
 
 
 def error_after(record: Record) -> float | None:
-    """Return the ECE after a temperature; None of a mixture without images to fit it on."""
+    """Return the ECE after a temperature, or None for a mixture without one."""
     return record.test_after_temperature.get("ece")
 
 
-def values_of(rows: Iterable[Scored]) -> dict[str, object]:
+def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:
     """Return the unrounded scores of each row."""
     return {
         f"{scored.row.data}/{scored.row.name}/{scored.row.size.model}": [
@@ -119,7 +80,7 @@ def values_of(rows: Iterable[Scored]) -> dict[str, object]:
     }
 
 
-def absent_words(rows: Iterable[PaperRow]) -> list[Claim]:
-    """Say which rows cannot be trained because a word does not exist here."""
-    reasons = {row.name: protocol.missing_word(row.method) for row in rows}
+def unavailable_rows(rows: Iterable[Row]) -> list[Claim]:
+    """Return a claim without a verdict for each row that has an unknown word."""
+    reasons = {row.name: protocol.unknown_word_error(row.method) for row in rows}
     return [Claim(f"row {name}", "–", note=why) for name, why in reasons.items() if why]

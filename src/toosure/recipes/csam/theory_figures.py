@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def theory_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
-    """Return Figure 2 where the run that measured SAM's theory is there."""
+    """Return Figure 2 if a run measured SAM's theory."""
     theory = theory_run(setting, runs)
     if theory is None:
         return []
@@ -23,13 +23,13 @@ def theory_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
             "fig2",
             "SAM's theory along training, ResNet-56, CIFAR-10, rho .05 (Figure 2)",
             theory,
-            figure_rows.PATH_MOMENTS,
+            figure_rows.PATHS_SHOWN_AT,
         )
     ]
 
 
 def theory_run(setting: Setting, runs: FigureRuns) -> Theory | None:
-    """Return the theory along the run of Figure 2; None where it is not there."""
+    """Return the theory along the run of Figure 2, or None."""
     for _, record in runs.known(figure_rows.along_training(setting)):
         theory = figure_data.theory_of(record)
         if theory is not None:
@@ -37,19 +37,19 @@ def theory_run(setting: Setting, runs: FigureRuns) -> Theory | None:
     return None
 
 
-def theory_drawing(name: str, title: str, theory: Theory, moments: Sequence[float]) -> Drawing:
-    """Return a figure of kappa_min at both ends, on the way, and of lambda and lambda_0."""
+def theory_drawing(name: str, title: str, theory: Theory, shown_at: Sequence[float]) -> Drawing:
+    """Return a figure of kappa_min at both ends and on the path, and of lambda and lambda_0."""
     return Drawing(
         name,
         title,
         "Left, the smallest eigenvalue of a batch's Hessian in train mode at theta and at the "
         "perturbed point, and the bound that the lemmas ask for; middle, on the way between them; "
         "right, lambda of Eq. 2 and its lower bound.",
-        partial(draw_theory, theory, moments),
+        partial(draw_theory, theory, shown_at),
     )
 
 
-def draw_theory(theory: Theory, moments: Sequence[float]) -> "Figure":
+def draw_theory(theory: Theory, shown_at: Sequence[float]) -> "Figure":
     """Draw the three panels of Figure 2."""
     ends = [
         Curve("kappa_min at theta", theory.epochs, theory.path[:, 0]),
@@ -58,7 +58,7 @@ def draw_theory(theory: Theory, moments: Sequence[float]) -> "Figure":
     ]
     way = [
         Curve(f"epoch {theory.epochs[row]:.0f}", theory.shares, theory.path[row])
-        for row in dict.fromkeys(theory.rows_at(moments))
+        for row in dict.fromkeys(theory.rows_at(shown_at))
     ]
     coefficients = [
         Curve("lambda", theory.epochs, theory.lam),
@@ -77,7 +77,7 @@ def draw_theory(theory: Theory, moments: Sequence[float]) -> "Figure":
 
 
 def theory_table(title: str, theory: Theory) -> Table:
-    """Print what Figure 2 draws, row by row."""
+    """Print the numbers of Figure 2 row by row."""
     rows = []
     for row, epoch in enumerate(theory.epochs):
         path = ", ".join(f"{value:.3g}" for value in theory.path[row])

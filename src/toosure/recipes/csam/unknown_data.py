@@ -1,12 +1,13 @@
-"""The right half of Table 1: how well CIFAR-10 test images are told from unknown ones."""
+"""The right half of Table 1: AUROC of CIFAR-10 test images against unknown images."""
 
 from collections.abc import Sequence
 
-from toosure.recipes.benchmark.shift_scores import auroc_against, known_text
-from toosure.recipes.csam.tables import Scored
+from toosure.recipes.benchmark.scored_rows import ScoredRow
+from toosure.recipes.benchmark.shift_scores import auroc_against
 from toosure.recipes.recipe import Table
+from toosure.recipes.series import in_points, mean_std_text
 
-# A set of a run's record -> the paper's column; None where it has none.
+# A set of unknown images -> the paper's column, or None.
 SETS: dict[str, str | None] = {
     "svhn": "SVHN",
     "corrupted": "CIFAR10-C",
@@ -23,8 +24,8 @@ NOTE = (
 )
 
 
-def unknown_data(scored: Sequence[Scored]) -> Table:
-    """Return our AUROCs beside the paper's; a dash where no run of a row was judged."""
+def unknown_data(scored: Sequence[ScoredRow]) -> Table:
+    """Return our AUROCs beside the paper's; a dash if no run of a row was judged."""
     header = (
         *("row", "seeds", *SETS),
         *(f"paper: {column}" for column in SETS.values() if column is not None),
@@ -33,14 +34,17 @@ def unknown_data(scored: Sequence[Scored]) -> Table:
     return Table("Unknown data (Table 1, right half), cifar10", header, rows, NOTE)
 
 
-def row_cells(scored: Scored) -> tuple[str, ...]:
+def row_cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
-    ours = [known_text([auroc_against(r, name) for r in scored.records]) for name in SETS]
+    ours = [
+        mean_std_text(in_points(auroc_against(record, name) for record in scored.records))
+        for name in SETS
+    ]
     papers = [scored.row.figures.get(column, "–") for column in SETS.values() if column is not None]
     return scored.row.label, str(len(scored.records)), *ours, *papers
 
 
-def values_of_unknown(scored: Sequence[Scored]) -> dict[str, object]:
+def values_of_unknown(scored: Sequence[ScoredRow]) -> dict[str, object]:
     """Return the unrounded AUROCs of each row, per seed."""
     return {
         f"{each.row.name}/unknown": [

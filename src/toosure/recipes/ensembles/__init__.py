@@ -1,4 +1,4 @@
-"""The recipe of ensembles: what averaging several networks does, under one protocol."""
+"""The recipe of ensembles: averages of several networks under one protocol."""
 
 from toosure.recipes.ensembles import sweeps, tables
 from toosure.recipes.recipe import Part, Recipe
@@ -13,7 +13,7 @@ RECIPE = Recipe(
             "single networks, averages of weights, ensembles: accuracy, NLL, ECE, cost",
             sweeps.all_configs,
             tables.findings,
-            kept="nothing",  # in score files of its own, by the findings
+            saves="nothing",  # the findings save scores in a file of another form
         ),
     ),
     options=frozenset({"--scores"}),

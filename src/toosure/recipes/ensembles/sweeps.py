@@ -1,4 +1,4 @@
-"""The runs of the ensembles recipe: one protocol, each method with its authors' settings."""
+"""The runs of the ensembles recipe: one protocol, the settings of each method's authors."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from toosure.recipes.recipe import Setting
 AVERAGE = "ema:decay=0.999+swag:rank=20,samples=30"
 MEMBERS = 5  # of a deep ensemble, which is made of single runs
 
-# Methods that train several members at once. Weight decay stays that of the protocol.
+# Methods that train several members at once, with the weight decay of the protocol.
 METHODS = {
     "MC-Dropout (5)": "mc_dropout:samples=5,rate=0.1",
     "BatchEnsemble (4)": "batch_ensemble:members=4",
@@ -20,31 +20,31 @@ METHODS = {
 
 
 def config(setting: Setting, seed: int, method: str, average: str | None = None) -> RunConfig:
-    """Return a method's run by the common protocol, the one that the benchmark would train."""
+    """Return a run by the common protocol, which the benchmark would train too."""
     run = protocol.config(setting, method, setting.data, seed)
     return replace(run, average=average)
 
 
 def seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of the methods that train their members at once."""
+    """Return the seeds of methods that train their members at once."""
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1)
 
 
 def single_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of single runs: those of as many deep ensembles as there are seeds."""
+    """Return the seeds of single runs: enough for one deep ensemble per seed."""
     return tuple(range(ensemble_size(setting) * len(seeds(setting))))
 
 
 def ensemble_size(setting: Setting) -> int:
-    """Return how many single runs a deep ensemble is made of."""
+    """Return the number of single runs in a deep ensemble."""
     return 2 if setting.quick else MEMBERS
 
 
 def plain(setting: Setting) -> list[RunConfig]:
-    """Return the single runs of SGD; the first, one per seed, with averages of their weights.
+    """Return the single runs of SGD; the first ones, one per seed, also average their weights.
 
-    An average does not change the training, so that all of them are members alike. Those without
-    one are runs of the benchmark.
+    An average does not change the training, so all runs are equal members. Runs without an average
+    are runs of the benchmark.
     """
     average = "ema:decay=0.9+swag:rank=2,samples=2,start=0.2" if setting.quick else AVERAGE
     averaged = len(seeds(setting))
@@ -55,7 +55,7 @@ def plain(setting: Setting) -> list[RunConfig]:
 
 
 def sam(setting: Setting) -> list[RunConfig]:
-    """Return the single runs of SAM, the first with the EMA of their weights.
+    """Return the single runs of SAM; the first ones also keep an EMA of their weights.
 
     The radius is the one of least validation NLL in the benchmark, on this data set.
     """

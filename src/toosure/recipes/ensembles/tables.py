@@ -1,4 +1,4 @@
-"""The table of ensembles and the claims on it: single runs, averages of weights, mixtures."""
+"""The table of ensembles and its claims: single runs, averages of weights, mixtures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,11 @@ import torch
 
 from toosure import metrics
 from toosure.ensembles import log_mean_probability
-from toosure.recipes.benchmark.kept_rows import training_seconds
+from toosure.recipes.benchmark.protocol import DESCRIPTION
 from toosure.recipes.benchmark.record import ran_alone
+from toosure.recipes.benchmark.saved_rows import training_seconds
 from toosure.recipes.ensembles import sweeps
-from toosure.recipes.ensembles.kept_scores import Scores, ScoresByName, keep_scores, kept_scores
+from toosure.recipes.ensembles.saved_scores import Scores, ScoresByName, read_scores, save_scores
 from toosure.recipes.parameters import network_size
 from toosure.recipes.recipe import (
     Claim,
@@ -22,22 +23,22 @@ from toosure.recipes.recipe import (
     judge,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.runs import Run
 
 NOTE = (
-    "Test images at the end of training, 15 bins, mean ± standard deviation over seeds (of a deep "
-    "ensemble: over disjoint sets of members). ResNet-18, crops and flips, 30 epochs of batch 256, "
-    "rate 0.1, momentum 0.9, decay 5e-4, cosine, bf16. Seconds are those of training, all members "
-    "together, where no other run shared the device. EMA, SWA, SWAG and Laplace are made of the "
-    "plain runs; Laplace is there once `toosure calibrate RUN --method laplace` was called on them."
+    "Test images at the end of training, 15 bins, mean ± standard deviation over seeds (of a "
+    f"deep ensemble: over disjoint sets of members). ResNet-18, {DESCRIPTION}. Seconds are those "
+    "of training, all members together, where no other run shared the device. EMA, SWA, SWAG and "
+    "Laplace are made of the plain runs; Laplace is there once `toosure calibrate RUN --method "
+    "laplace` was called on them."
 )
 HEADER = ("method", "n", "accuracy %", "NLL", "ECE", "smECE", "gap", "seconds", "parameters")
 
 
 @dataclass
 class MethodScores:
-    """The scores of one method: of each run, or of each set of members."""
+    """The scores of one method by run, or by the members of each mixture."""
 
     scores: ScoresByName = field(default_factory=dict)
     parameters: int = 0
@@ -50,10 +51,10 @@ class MethodScores:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table of all methods, and what holds between them."""
+    """Return the table of all methods, and the claims on it."""
     rows = {**single_rows(setting, store), **method_rows(setting, store)}
-    keep_scores(setting, {name: row.scores for name, row in rows.items()})
-    for name, scores in kept_scores(setting).items():
+    save_scores(setting, {name: row.scores for name, row in rows.items()})
+    for name, scores in read_scores(setting).items():
         if name in rows:
             rows[name].scores = scores | rows[name].scores
 
@@ -67,7 +68,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def single_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
-    """Return what is made of single runs: they, their averages, and deep ensembles of them."""
+    """Return the rows made of single runs: the runs, their averages, and deep ensembles."""
     rows: dict[str, MethodScores] = {}
     for optimizer, configs in (("SGD", sweeps.plain(setting)), ("SAM", sweeps.sam(setting))):
         runs = store.runs(configs)
@@ -83,7 +84,7 @@ def single_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
 
 
 def method_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
-    """Return the methods that train their members at once."""
+    """Return the rows of methods that train their members at once."""
     rows = {}
     for name in sweeps.METHODS:
         configs = sweeps.method(setting, name)
@@ -93,7 +94,7 @@ def method_rows(setting: Setting, store: RunStore) -> dict[str, MethodScores]:
 
 
 def row_of(runs: Sequence[Run], file: str, parameters: int) -> MethodScores:
-    """Score a file of predictions of each run that has it."""
+    """Score one file of predictions in each run that has it."""
     row = MethodScores(parameters=parameters)
     for run in runs:
         pair = held_out_rows(run, file)
@@ -103,7 +104,7 @@ def row_of(runs: Sequence[Run], file: str, parameters: int) -> MethodScores:
 
 
 def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> MethodScores:
-    """Score the mixtures of disjoint sets of runs."""
+    """Score mixtures of disjoint sets of runs."""
     row = MethodScores(parameters=parameters * members)
     for start in range(0, len(runs) - members + 1, members):
         chosen = runs[start : start + members]
@@ -117,14 +118,14 @@ def ensemble_row(runs: Sequence[Run], members: int, parameters: int) -> MethodSc
 
 
 def seconds_of(runs: Sequence[Run]) -> Scores:
-    """Return how long runs trained together; nothing where one of them shared its device."""
+    """Return how long runs trained in total, or nothing if one shared its device."""
     if not all(ran_alone(run) for run in runs):
         return {}
     return {"seconds": sum(training_seconds(run) for run in runs)}
 
 
 def held_out_rows(run: Run, file: str) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return logits and labels of the test images, or None where the run saved none."""
+    """Return logits and labels of the test images, or None if the run saved none."""
     try:
         with np.load(run.path / file, allow_pickle=False) as arrays:
             logits = torch.from_numpy(arrays["test_logits"]).double()
@@ -149,7 +150,7 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
     """Print one method."""
 
     def spread(key: str, scale: float, form: str) -> str:
-        return spread_text([scale * value for value in row.values(key)], form)
+        return mean_std_text([scale * value for value in row.values(key)], form)
 
     return (
         name,
@@ -159,7 +160,7 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
         spread("ece", 100, ".2f"),
         spread("smece", 100, ".2f"),
         spread("gap", 100, ".2f"),
-        spread("seconds", 1, ".0f") if row.values("seconds") else "–",
+        spread("seconds", 1, ".0f"),
         f"{row.parameters:,}",
     )
 
@@ -168,14 +169,14 @@ def cells(name: str, row: MethodScores) -> tuple[str, ...]:
 
 
 def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
-    """Judge what CSAM's Table 1 says of ensembles and MC-Dropout."""
+    """Judge the claims of CSAM's Table 1 on ensembles and MC-Dropout."""
     members = sweeps.ensemble_size(setting)
     ensembles = {name: f"{name}, deep ensemble ({members})" for name in ("SGD", "SAM")}
     of_ensembles = []
     for optimizer, ensemble in ensembles.items():
         for key, better in (("ece", "lower"), ("accuracy", "higher")):
-            says = f"an ensemble of {optimizer} has a {better} {key} than a single network"
-            of_ensembles.append(better_claim(setting, says, rows, ensemble, optimizer, key))
+            statement = f"an ensemble of {optimizer} has a {better} {key} than a single network"
+            of_ensembles.append(better_claim(setting, statement, rows, ensemble, optimizer, key))
 
     alone, together = (f"SAM has a lower ECE than SGD, {how}" for how in ("alone", "in ensembles"))
     return [
@@ -188,22 +189,22 @@ def claims(setting: Setting, rows: dict[str, MethodScores]) -> list[Claim]:
 
 def better_claim(
     setting: Setting,
-    says: str,
+    statement: str,
     rows: dict[str, MethodScores],
     one: str,
     other: str,
     key: str = "ece",
 ) -> Claim:
-    """Judge: the mean of one method is better than that of another, in ECE or in accuracy."""
+    """Judge whether one method has a better mean ECE or accuracy than another."""
     if one not in rows or other not in rows:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     ours = rows[one].mean(key)
     theirs = rows[other].mean(key)
     return judge(
-        says,
+        statement,
         found=f"{100 * ours:.2f} : {100 * theirs:.2f} "
         f"(n = {len(rows[one].scores)} : {len(rows[other].scores)})",
         paper="yes, in CSAM's Table 1",
         holds=ours > theirs if key == "accuracy" else ours < theirs,
-        unless=[setting.why_not_judged_on_cifar],
+        reasons=[setting.why_not_judged_on_cifar],
     )

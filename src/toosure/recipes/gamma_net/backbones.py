@@ -4,9 +4,16 @@ from dataclasses import replace
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
-from toosure.recipes.benchmark.score_files import score_files
+from toosure.recipes.benchmark.scored_rows import (
+    Row,
+    Rows,
+    by_name,
+    configs_of,
+    protocol_row,
+    score_rows,
+)
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.rows import ONE_RATE, MethodRow, row_of
+from toosure.recipes.gamma_net.rows import ONE_RATE, unrounded
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
@@ -29,57 +36,49 @@ NOTE = (
 )
 
 
-def run_config(setting: Setting, backbone: str, method: str, seed: int) -> RunConfig:
-    """Return one run: a method on a backbone, of the common protocol's length."""
-    model, small, optimizer = BACKBONES[backbone]
+def backbone_rows(setting: Setting) -> list[Row]:
+    """Return two methods on each backbone, by the common protocol."""
     data = single_data(setting, "cifar10")
-    words = optimizer + METHODS[method]
-    config = protocol.config(setting, words, data, seed)
-    return replace(config, model=small if setting.quick else model)
-
-
-def row_configs(setting: Setting, backbone: str, method: str) -> list[RunConfig]:
-    return [run_config(setting, backbone, method, seed) for seed in setting.seeds_or(0)]
+    rows = []
+    for backbone, (model, small, optimizer) in BACKBONES.items():
+        size = replace(protocol.COMMON, model=model)
+        for method, word in METHODS.items():
+            name = f"{backbone}, {method}"
+            row = protocol_row(setting, name, optimizer + word, data, setting.seeds_or(0), size)
+            if setting.quick:
+                row = replace(row, configs=tuple(replace(c, model=small) for c in row.configs))
+            rows.append(row)
+    return rows
 
 
 def configs(setting: Setting) -> list[RunConfig]:
-    """Return every run: two methods on each backbone."""
-    return [
-        run
-        for backbone in BACKBONES
-        for method in METHODS
-        for run in row_configs(setting, backbone, method)
-    ]
+    """Return every run."""
+    return configs_of(backbone_rows(setting))
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table, and each backbone's ECE without a verdict."""
-    files = score_files(setting)
-    files.add(store.runs(configs(setting)))
+    """Return the table, and a claim without a verdict per backbone."""
+    scored, _ = score_rows(setting, store, backbone_rows(setting))
+    rows = by_name(scored)
 
-    rows: dict[tuple[str, str], MethodRow] = {}
-    for backbone in BACKBONES:
-        for method in METHODS:
-            wanted = row_configs(setting, backbone, method)
-            rows[backbone, method] = row_of(files, f"{backbone}, {method}", wanted)
-
-    cells = tuple(common.row_cells(row) for row in rows.values() if row.records)
+    cells = tuple(common.row_cells(row) for row in scored if row.records)
     table = Table("Other backbones", common.HEADER, cells, NOTE)
     claims = [backbone_claim(name, rows) for name in BACKBONES]
-    values = {row.name: [record.test for record in row.records] for row in rows.values()}
-    return Findings(claims, [table], values)
+    return Findings(claims, [table], dict(unrounded(rows)))
 
 
-def backbone_claim(backbone: str, rows: dict[tuple[str, str], MethodRow]) -> Claim:
-    """Report the ECE and accuracy of gamma-net beside those of cross-entropy."""
-    says = f"{backbone}: gamma-net has less ECE than cross-entropy"
-    ce, ours = (rows[backbone, method] for method in METHODS)
+def backbone_claim(backbone: str, rows: Rows) -> Claim:
+    """Report ECE and accuracy of gamma-net beside cross-entropy."""
+    statement = f"{backbone}: gamma-net has less ECE than cross-entropy"
+    ce, ours = (rows[f"{backbone}, {method}"] for method in METHODS)
     if not ce.records or not ours.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     found = (
         f"ECE {100 * ours.mean('ece'):.2f} : {100 * ce.mean('ece'):.2f}, accuracy "
         f"{100 * ours.mean('accuracy'):.1f} : {100 * ce.mean('accuracy'):.1f} % "
         f"(n = {len(ours.records)} : {len(ce.records)})"
     )
-    return Claim(says, found, "an open question", None, "reported only: one run each is asked for")
+    return Claim(
+        statement, found, "an open question", None, "reported only: one run each is asked for"
+    )

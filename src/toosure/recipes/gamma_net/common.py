@@ -1,22 +1,30 @@
-"""gamma-net and its baselines by the common protocol: ResNet-18, 30 epochs, the cosine schedule.
+"""gamma-net and its baselines by the common protocol: ResNet-18, 30 epochs, cosine schedule.
 
-A run here is a run of the benchmark: the same configuration, so the same name and kept scores.
+The runs are runs of the benchmark: same configuration, same name, same saved scores.
 """
 
 from dataclasses import replace
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol, tables
-from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
-from toosure.recipes.commits import short_commit
+from toosure.recipes.benchmark.scored_rows import (
+    Row,
+    ScoredRow,
+    by_data,
+    by_name,
+    configs_of,
+    protocol_row,
+    score_rows,
+)
+from toosure.recipes.commits import commits_text
 from toosure.recipes.gamma_net import common_claims
-from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, MethodRow, Rows, row_of, unrounded
+from toosure.recipes.gamma_net.rows import ALONE, ONE_RATE, OURS, unrounded
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
-# With three seeds, in the order in which they are trained.
+# With three seeds, in the order of training.
 MAIN: dict[str, str] = {
     OURS: "gamma_net",
     "CE": "sgd",
@@ -24,7 +32,7 @@ MAIN: dict[str, str] = {
     "FLSD-53": "flsd53",
     ONE_RATE: "gamma_net:lr=0.001,level_lr=none",
 }
-# With one seed, unless scores of others are kept.
+# With one seed; other seeds are shown if their scores are saved.
 OTHERS: dict[str, str] = {
     "gamma-net, not learning": "gamma_net:lr=0,level_lr=none",
     "gamma fixed at 1": "focal:gamma=1",
@@ -37,7 +45,7 @@ OTHERS: dict[str, str] = {
     "Brier": "brier",
     "label smoothing": "label_smoothing",
     "gamma-net, only its level learns": "gamma_net:lr=0",
-    # How much of the accuracy is lost with the tenth of the images that gamma-net keeps for itself.
+    # How much accuracy the tenth of the images costs that gamma-net takes as its meta split.
     "gamma-net, 1,000 meta images": "gamma_net:meta=1000",
 }
 SEEDS = (0, 1, 2)
@@ -57,12 +65,11 @@ HEADER = (
     "commit",
 )
 NOTE = (
-    "ResNet-18 (CIFAR stem), 45,000 / 5,000 split by seed, crops and flips, 5,273 steps of batch "
-    "256, rate 0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16; the test "
-    "images at the end of training, 15 bins, errors in points, mean ± standard deviation over "
-    "seeds. TCE is the ECE after a temperature fitted on the validation images. gamma-net and "
-    "Meta-Calibration cut their meta split, a tenth, from their own training images. `sece` has "
-    "the paper's kernel (bandwidth .01), our kernel that of gamma-net's defaults."
+    f"ResNet-18 (CIFAR stem), {protocol.DESCRIPTION}; the test images at the end of training, 15 "
+    "bins, errors in points, mean ± standard deviation over seeds. TCE is the ECE after a "
+    "temperature fitted on the validation images. gamma-net and Meta-Calibration cut their meta "
+    "split, a tenth, from their own training images. `sece` has the paper's kernel (bandwidth "
+    ".01), our kernel that of gamma-net's defaults."
 )
 
 
@@ -76,76 +83,57 @@ def methods(setting: Setting) -> dict[str, str]:
 
 
 def seeds(setting: Setting, name: str) -> tuple[int, ...]:
-    """Return the seeds that are trained."""
+    """Return the seeds to train."""
     several = name in MAIN and not setting.quick
     return setting.seeds_or(*SEEDS) if several else setting.seeds_or(0)
 
 
-def method_configs(setting: Setting, name: str, data: str) -> list[RunConfig]:
-    """Return the runs of a row."""
-    word = methods(setting)[name]
-    return protocol.configs(setting, word, data, seeds(setting, name))
+def rows(setting: Setting, data: str) -> list[Row]:
+    """Return the rows of a data set: the seeds to train, and other seeds with saved scores.
+
+    If the command names seeds, the rows show no others.
+    """
+    table = []
+    for name, word in methods(setting).items():
+        own = protocol_row(setting, name, word, data, seeds(setting, name))
+        kept = protocol.configs(setting, word, data, setting.seeds_or(*SEEDS))
+        table.append(replace(own, also=tuple(kept)))
+    return table
 
 
 def configs(setting: Setting) -> list[RunConfig]:
     """Return every run of the tables."""
-    return [
-        run
-        for data in tables.data_names(setting)
-        for name in methods(setting)
-        for run in method_configs(setting, name, data)
-    ]
-
-
-# -- scores ---------------------------------------------------------------------------------------
-
-
-def scored(setting: Setting, store: RunStore) -> ScoreFiles:
-    """Return the kept scores, with those of the finished runs of the store's folder."""
-    files = score_files(setting)
-    files.add(store.runs(configs(setting)))
-    return files
-
-
-def rows_of(setting: Setting, files: ScoreFiles, data: str) -> Rows:
-    """Return the rows of a data set: the seeds that are trained, and others whose scores are kept.
-
-    Seeds that the command names are the only ones.
-    """
-    rows = {}
-    for name, word in methods(setting).items():
-        own = method_configs(setting, name, data)
-        kept = protocol.configs(setting, word, data, setting.seeds_or(*SEEDS))
-        wanted = list(dict.fromkeys([*own, *kept]))
-        rows[name] = replace(row_of(files, name, wanted), expected=len(own))
-    return rows
+    data_names = tables.data_names(setting)
+    return [config for data in data_names for config in configs_of(rows(setting, data))]
 
 
 # -- findings -------------------------------------------------------------------------------------
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return a table per data set, and whether gamma-net does what the paper says of it."""
-    files = scored(setting, store)
+    """Return a table per data set, and the claims on it."""
+    data_names = tables.data_names(setting)
+    table_rows = [row for data in data_names for row in rows(setting, data)]
+    scored, _ = score_rows(setting, store, table_rows)
+
     result = Findings()
-    for data in tables.data_names(setting):
-        rows = rows_of(setting, files, data)
-        cells = tuple(row_cells(row) for row in rows.values() if row.records)
+    for data, group in by_data(scored).items():
+        cells = tuple(row_cells(row) for row in group if row.records)
         result.tables.append(Table(f"{data}, common protocol", HEADER, cells, NOTE))
-        result.claims += common_claims.claims(setting, data, rows)
-        result.values[data] = unrounded(rows)
+        result.claims += common_claims.claims(setting, data, by_name(group))
+        result.values[data] = unrounded(by_name(group))
     return result
 
 
-def row_cells(row: MethodRow) -> tuple[str, ...]:
+def row_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print one method."""
     cells = [row.name, str(len(row.records))]
     for key, (_, scale, form) in SCORES.items():
-        cells.append(spread_text([scale * value for value in row.values(key)], form))
+        cells.append(mean_std_text([scale * value for value in row.values(key)], form))
 
-    cells.append(spread_text(row.overconfidence, "+.2f"))
+    cells.append(mean_std_text(row.overconfidence, "+.2f"))
     after = [100 * record.test_after_temperature["ece"] for record in row.records]
-    cells.append(spread_text(after, ".2f"))
+    cells.append(mean_std_text(after, ".2f"))
 
-    commits = ", ".join(sorted({short_commit(record.commit) for record in row.records}))
+    commits = commits_text(record.commit for record in row.records)
     return *cells, f"{learned_size(row.records[0].config):,}", commits

@@ -1,20 +1,13 @@
 """gamma-net with SECE against CE, focal and FLSD-53: calibration, accuracy, parameters."""
 
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import accuracy_claim, all_errors_claim
-from toosure.recipes.gamma_net.rows import (
-    ERRORS,
-    OURS,
-    MethodRow,
-    Rows,
-    missing_in,
-    scored_rows,
-    unrounded,
-)
+from toosure.recipes.gamma_net.rows import ERRORS, OURS, score_configs, unrounded
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 NOTE = (
     "Test split at the end of training, 15 bins, errors in points, mean ± standard deviation over "
@@ -26,9 +19,9 @@ ACCURATE = "... at competitive accuracy"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the main table and whether gamma-net is better calibrated than each baseline."""
+    """Return the main table, and the claims against each baseline."""
     configs = {name: sweeps.method_configs(setting, name) for name in sweeps.METHODS}
-    rows = scored_rows(setting, store, configs)
+    rows = score_configs(setting, store, configs)
 
     header = ("method", "seeds", "accuracy %", *ERRORS, "parameters")
     cells = tuple(method_cells(row) for row in rows.values() if row.records)
@@ -41,18 +34,18 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
-    """Judge: each calibration error below each baseline's, accuracy within a point."""
+    """Judge whether each calibration error is below each baseline, at competitive accuracy."""
     ours = rows[OURS]
     errors_claims = []
     for name in sweeps.BASELINES:
-        says = f"gamma-net + SECE is better calibrated than {name}"
-        unless = [setting.why_not_judged_on_cifar, missing_in(ours, rows[name])]
-        errors_claims.append(all_errors_claim(says, ours, rows[name], unless))
+        statement = f"gamma-net + SECE is better calibrated than {name}"
+        reasons = why_not_judged(setting, [ours, rows[name]])
+        errors_claims.append(all_errors_claim(statement, ours, rows[name], reasons))
     return [*errors_claims, accurate_as_best(setting, rows)]
 
 
 def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
-    """Judge: gamma-net is at most a point less accurate than the best baseline."""
+    """Judge whether gamma-net is at most a point less accurate than the best baseline."""
     ours = rows[OURS]
     baselines = [rows[name] for name in sweeps.BASELINES]
     accuracies = [row.mean("accuracy") for row in baselines if row.records]
@@ -62,21 +55,21 @@ def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
     own = ours.mean("accuracy")
     best = max(accuracies)
     found = f"{100 * own:.1f} %, best baseline {100 * best:.1f} %"
-    unless = [setting.why_not_judged_on_cifar, missing_in(ours, *baselines)]
-    return accuracy_claim(ACCURATE, found, own, best, unless)
+    reasons = why_not_judged(setting, [ours, *baselines])
+    return accuracy_claim(ACCURATE, found, own, best, reasons)
 
 
 # -- table ----------------------------------------------------------------------------------
 
 
-def method_cells(row: MethodRow) -> tuple[str, ...]:
+def method_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print one method."""
     size = learned_size(row.records[0].config)
     return (row.name, str(len(row.records)), *score_cells(row), f"{size:,}")
 
 
-def score_cells(row: MethodRow) -> tuple[str, ...]:
+def score_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print accuracy and the four calibration errors, in per cent."""
-    accuracy = spread_text(row.points("accuracy"), ".1f")
-    errors = (spread_text(row.points(key), ".2f") for key in ERRORS.values())
+    accuracy = mean_std_text(row.points("accuracy"), ".1f")
+    errors = (mean_std_text(row.points(key), ".2f") for key in ERRORS.values())
     return accuracy, *errors

@@ -1,7 +1,7 @@
 """What each method costs by the common protocol: seconds alone on the device, and the gain.
 
-Short runs, one at a time: the time between two rows, divided by the steps between them, times the
-length of the protocol. Training twenty long runs one at a time would say the same.
+Short runs are trained one at a time. The time between two rows, divided by the steps between them,
+is multiplied by the length of the protocol, instead of training twenty long runs one at a time.
 """
 
 from dataclasses import dataclass, replace
@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from toosure.config import RunConfig
 from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.record import ran_alone
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, by_name, score_rows
 from toosure.recipes.gamma_net import common
-from toosure.recipes.gamma_net.rows import OURS, MethodRow, Rows
+from toosure.recipes.gamma_net.rows import OURS
 from toosure.recipes.gamma_net.sweeps import single_data
 from toosure.recipes.parameters import learned_size
 from toosure.recipes.recipe import Claim, Findings, Setting, Table, claim_without_runs
@@ -18,7 +19,7 @@ from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
 from toosure.train.runtime import STEPS_TO_SEARCH
 
-# Steps of the rows between which the time is taken: so late that cuDNN has searched its kernels.
+# The time is taken between rows at these steps, after cuDNN has searched its kernels.
 FIRST, LAST = 2000, STEPS_TO_SEARCH
 QUICK_STEPS = (2, 8)
 HEADER = (
@@ -59,19 +60,19 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 @dataclass(frozen=True)
 class Cost:
-    """The time of a step, where it was measured alone, and the run that it comes from."""
+    """The time of a step, if the run was alone on its device, and the run."""
 
     run: Run
     step_seconds: float | None
 
     @property
     def seconds(self) -> float | None:
-        """Of a whole run by the common protocol."""
+        """The seconds of a whole run by the common protocol."""
         return None if self.step_seconds is None else self.step_seconds * protocol.COMMON.steps
 
 
 def cost_of(run: Run) -> Cost:
-    """Return what a step took between the rows of a run; None where others shared the device."""
+    """Return the time of a step between two rows of a run; None if it shared the device."""
     if not ran_alone(run):
         return Cost(run, None)
     first, last = run.rows[-2:]
@@ -80,27 +81,25 @@ def cost_of(run: Run) -> Cost:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table of times and gains, and gamma-net's step in steps of cross-entropy."""
+    """Return the table of times and gains, and the claim on gamma-net's step."""
     costs = {}
     for name in common.methods(setting):
         run = store.run(timed_config(setting, name))
         if run is not None:
             costs[name] = cost_of(run)
 
-    # Scores of the long runs, as far as they are there: this part does not miss the others.
-    files = common.scored(setting, RunStore(store.folder, store.scored))
-    rows = common.rows_of(setting, files, common_data(setting))
+    # Available scores of the long runs. A store of its own, so that this part misses no others.
+    others = RunStore(store.folder, store.saved)
+    data = "digits" if setting.quick else single_data(setting, "cifar10")
+    scored, _ = score_rows(setting, others, common.rows(setting, data))
+    rows = by_name(scored)
     cells = tuple(cost_cells(cost, rows[name], costs, rows) for name, cost in costs.items())
     values = {name: cost.step_seconds for name, cost in costs.items()}
     return Findings([step_claim(costs)], [Table("Cost and gain", HEADER, cells, NOTE)], values)
 
 
-def common_data(setting: Setting) -> str:
-    return "digits" if setting.quick else single_data(setting, "cifar10")
-
-
-def cost_cells(cost: Cost, row: MethodRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
-    """Print one method; what is not known is a dash."""
+def cost_cells(cost: Cost, row: ScoredRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
+    """Print one method; unknown numbers are dashes."""
     run = cost.run
     step = cost.step_seconds
     ce = costs["CE"].step_seconds if "CE" in costs else None
@@ -123,27 +122,30 @@ def cost_cells(cost: Cost, row: MethodRow, costs: dict[str, Cost], rows: Rows) -
     )
 
 
-def gain_over_ce(row: MethodRow, ce: MethodRow) -> float | None:
-    """Return cross-entropy's mean ECE minus a method's, in points; None without runs of both."""
+def gain_over_ce(row: ScoredRow, ce: ScoredRow) -> float | None:
+    """Return how far a method's mean ECE is below CE's in points; None without runs of both."""
     if not row.records or not ce.records:
         return None
     return 100 * (ce.mean("ece") - row.mean("ece"))
 
 
 def number(value: float | None, form: str) -> str:
-    """Print a number, or a dash where there is none."""
+    """Print a number, or a dash for None."""
     return "–" if value is None else f"{value:{form}}"
 
 
 def step_claim(costs: dict[str, Cost]) -> Claim:
-    """Report gamma-net's step in steps of cross-entropy."""
+    """Report the cost of gamma-net's step, in steps of cross-entropy."""
     if OURS not in costs or "CE" not in costs:
         return claim_without_runs(CLAIM)
-    ours, ce = costs[OURS].step_seconds, costs["CE"].step_seconds
+
+    ours = costs[OURS].step_seconds
+    ce = costs["CE"].step_seconds
     if ours is None or ce is None:
         return Claim(
             CLAIM, "–", note="the runs shared the device: repeat with one worker and another --out"
         )
+
     return Claim(
         CLAIM,
         f"{ours / ce:.2f} steps",

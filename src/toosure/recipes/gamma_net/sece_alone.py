@@ -1,4 +1,4 @@
-"""SECE as the whole loss: what a calibration error leaves to learn when nothing else is asked."""
+"""SECE as the whole loss: what a network learns from a calibration error alone."""
 
 from typing import Literal
 
@@ -10,8 +10,9 @@ from toosure.losses.soft import Form
 class SECEAlone(PenaltyTerm):
     """Train on SECE without cross-entropy.
 
-    A network that gives every image the same class, with a confidence of that class's share, has
-    SECE 0 and has learned nothing. Written `loss=toosure.recipes.gamma_net.sece_alone:SECEAlone`.
+    A network that gives every image the same class, with the share of that class as its confidence,
+    has SECE 0 and has learned nothing. Written
+    `loss=toosure.recipes.gamma_net.sece_alone:SECEAlone`.
 
     >>> import torch
     >>> SECEAlone()(torch.zeros(2, 2), torch.tensor([0, 1])).item()  # always class 0, half right

@@ -1,29 +1,22 @@
-"""The settling experiment: which change keeps gamma, and with it ECE, from differing by seed.
+"""The settling experiment: which change makes gamma, and with it ECE, differ less between seeds.
 
-The rules below were written before the runs, of H only that on its spread: what else is asked of it
-was asked of G, the default of then. Spread is the largest minus the smallest of five.
+The rules were written before the runs. For H only the rule on its spread was; the others were
+written for G, the default at that time. Spread is the largest minus the smallest of five.
 """
 
 import numpy as np
 
 from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
 from toosure.recipes.gamma_net import sweeps
 from toosure.recipes.gamma_net.claims import (
-    accuracy_claim,
+    accurate_as_ce,
     count_text,
-    lower_ece_claim,
+    lower_than_ce,
     spread_claim,
-    too_little_overconfident,
 )
 from toosure.recipes.gamma_net.comparison import score_cells
-from toosure.recipes.gamma_net.rows import (
-    ERRORS,
-    MethodRow,
-    Rows,
-    along_training,
-    scored_rows,
-    unrounded,
-)
+from toosure.recipes.gamma_net.rows import ERRORS, along_training, score_configs, unrounded
 from toosure.recipes.gamma_net.sweeps import ARM_A, ARM_D, ARM_E, ARM_G, ARM_H
 from toosure.recipes.recipe import (
     Claim,
@@ -32,10 +25,9 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text
 
 STEADY = (ARM_D, ARM_E, ARM_G, ARM_H)
 FIRST_CUT = 0.5  # share of the steps after which the rate is cut
@@ -49,13 +41,13 @@ NOTE = (
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the arms with their spread over seeds, and whether the experiment settles it."""
+    """Return the arms with their spread over seeds, and the claims on them."""
     wanted = set(sweeps.arms(setting))
     configs = {
         name: [each for each in sweeps.arm_configs(setting, name) if each in wanted]
         for name in sweeps.ARMS
     }
-    rows = scored_rows(setting, store, configs)
+    rows = score_configs(setting, store, configs, expected=len(sweeps.ARM_SEEDS))
 
     header = (
         "arm",
@@ -77,75 +69,61 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def claims(setting: Setting, rows: Rows) -> list[Claim]:
-    """Judge: steady over seeds, the first build not, better than CE where that is too sure."""
+    """Judge which arms are steady over seeds, and better than an over-confident CE."""
     first = rows[ARM_A]
     steady = "{}: ECE differs by less than a point over five seeds"
     unsteady = "predicted: the first build (A) differs by a point or more"
+    lower_g, accurate_g = ce_claims(setting, rows, ARM_G)
+    lower_h, accurate_h = ce_claims(setting, rows, ARM_H)
     return [
-        *(spread_claim(steady.format(n), rows[n], reasons(setting, rows[n])) for n in STEADY),
-        # Else there was nothing to explain.
-        spread_claim(unsteady, first, reasons(setting, first), steady=False),
+        *(
+            spread_claim(steady.format(name), rows[name], why_not_judged(setting, [rows[name]]))
+            for name in STEADY
+        ),
+        # If the first build were steady, there would be nothing to explain.
+        spread_claim(unsteady, first, why_not_judged(setting, [first]), steady=False),
         frozen_claim(setting, first),
-        *(lower_than_ce(setting, rows[name], rows["CE"]) for name in (ARM_G, ARM_H)),
-        *(accurate_as_ce(setting, rows[name], rows["CE"]) for name in (ARM_G, ARM_H)),
+        *(lower_g, lower_h, accurate_g, accurate_h),
     ]
 
 
-def reasons(setting: Setting, *rows: MethodRow) -> list[str]:
-    """Say why nothing is judged: small runs, other data, or runs that are missing."""
-    expected = len(sweeps.ARM_SEEDS)
-    missing = [missing_runs(len(row.records), expected) for row in rows]
-    return [setting.why_not_judged_on_cifar, *missing]
-
-
-def frozen_claim(setting: Setting, first: MethodRow) -> Claim:
-    """Judge the prediction that the first build's gamma stays where the first cut finds it."""
-    says = "predicted: after the first cut of the rate, gamma of A stays within .1"
+def frozen_claim(setting: Setting, first: ScoredRow) -> Claim:
+    """Judge the prediction that the first build's gamma stays near its value at the first cut."""
+    statement = "predicted: after the first cut of the rate, gamma of A stays within .1"
     if not first.records:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
     moves = [abs(last_gamma(record) - gamma_at_first_cut(record)) for record in first.records]
     return judge(
-        says,
+        statement,
         found=", ".join(f"{move:.2f}" for move in moves) + f" (n = {len(moves)})",
         paper="not reported",
         holds=max(moves) < FROZEN,
         rule="ours: every seed",
-        unless=reasons(setting, first),
+        reasons=why_not_judged(setting, [first]),
     )
 
 
-def lower_than_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
-    """Judge: less ECE than cross-entropy, where that is over-confident by more than 2 points."""
-    says = f"{ours.name} has less ECE than cross-entropy where that is over-confident"
-    if not ours.records or not ce.records:
-        return claim_without_runs(says)
+def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
+    """Judge whether an arm has less ECE than an over-confident CE, at its accuracy."""
+    ours = rows[name]
+    ce = rows["CE"]
+    reasons = why_not_judged(setting, [ours, ce])
+    excess = mean_and_std([validation_overconfidence(record) for record in ce.records])[0]
+    rule = "ours: judged where CE is over-confident by more than 2 points"
 
-    excess = float(np.mean([validation_overconfidence(record) for record in ce.records]))
-    return lower_ece_claim(
-        says,
-        ours,
-        ce,
-        [*reasons(setting, ours, ce), too_little_overconfident(excess)],
-        paper="lower",
-        rule="ours: judged where CE is over-confident by more than 2 points",
-    )
-
-
-def accurate_as_ce(setting: Setting, ours: MethodRow, ce: MethodRow) -> Claim:
-    """Judge: at most a point less accurate than cross-entropy."""
-    says = f"{ours.name}: ... at an accuracy within one point of cross-entropy's"
-    if not ours.records or not ce.records:
-        return claim_without_runs(says)
     own = ours.mean("accuracy")
     other = ce.mean("accuracy")
-    found = f"{100 * own:.2f} % : {100 * other:.2f} % {count_text(ours, ce)}"
-    return accuracy_claim(says, found, own, other, reasons(setting, ours, ce))
+    accuracies = f"{100 * own:.2f} % : {100 * other:.2f} % {count_text(ours, ce)}"
+    return [
+        lower_than_ce(ours, ce, excess, reasons, rule=rule),
+        accurate_as_ce(ours, ce, accuracies, reasons),
+    ]
 
 
 # -- table ----------------------------------------------------------------------------------
 
 
-def arm_cells(row: MethodRow) -> tuple[str, ...]:
+def arm_cells(row: ScoredRow) -> tuple[str, ...]:
     """Print one arm."""
     errors = row.points("ece")
     cells = (
@@ -153,16 +131,16 @@ def arm_cells(row: MethodRow) -> tuple[str, ...]:
         str(len(row.records)),
         *score_cells(row),
         f"{min(errors):.2f} to {max(errors):.2f}",
-        spread_text([validation_overconfidence(record) for record in row.records]),
+        mean_std_text([validation_overconfidence(record) for record in row.records]),
     )
     if row.name == "CE":
         return (*cells, "–", "–", "–")
 
     return (
         *cells,
-        spread_text([gamma_at_first_cut(record) for record in row.records]),
-        spread_text([last_gamma(record) for record in row.records]),
-        spread_text([signal_to_noise(record) for record in row.records]),
+        mean_std_text([gamma_at_first_cut(record) for record in row.records]),
+        mean_std_text([last_gamma(record) for record in row.records]),
+        mean_std_text([signal_to_noise(record) for record in row.records]),
     )
 
 

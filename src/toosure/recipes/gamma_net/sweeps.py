@@ -16,14 +16,14 @@ METHODS: dict[str, dict[str, str]] = {
 BASELINES = ("CE", "focal", "FLSD-53")
 
 BANDWIDTHS = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1", "auto")
-# At one rate, where gammas follow the features most. Noise knows nothing of the image.
+# At one rate, where gammas follow the features most. Noise does not depend on the image.
 FEATURES = {
     feed: f"gamma_net:feed={feed},lr=0.001,level_lr=none"
     for feed in ("penultimate", "layer2", "random", "noise")
 }
 
 
-# Section "settling": what makes the final gamma differ between seeds. Written before the runs.
+# The part `settling`: what makes the final gamma differ between seeds. Written before the runs.
 ONE_RATE_OPTIONS = {"lr": "0.001", "level_lr": "none"}
 FIRST_BUILT = {
     **ONE_RATE_OPTIONS,
@@ -54,7 +54,7 @@ ARM_SEEDS = (0, 1, 2, 3, 4)
 
 
 def single_data(setting: Setting, preferred: str) -> str:
-    """Return the data set of a part that uses one: of several, the preferred one or the first.
+    """Return the data set of a part that uses only one: the preferred one, or the first.
 
     >>> single_data(Setting(data="cifar100"), "cifar10")
     'cifar100'
@@ -68,7 +68,7 @@ def single_data(setting: Setting, preferred: str) -> str:
 def config(setting: Setting, seed: int, preferred: str = "cifar10", **words: str) -> RunConfig:
     """Return a run: crops and flips, ResNet-20, 10,000 steps in bf16, the rate cut twice.
 
-    The precision is that of the common protocol; a quick run is in float32.
+    A quick run is in float32.
     """
     data = f"{single_data(setting, preferred)}:augment=true"
     size: dict[str, object] = {
@@ -86,7 +86,7 @@ def config(setting: Setting, seed: int, preferred: str = "cifar10", **words: str
 
 
 def comparison_seeds(setting: Setting) -> tuple[int, ...]:
-    """Return the seeds of the main table: three, unless the command says others."""
+    """Return the seeds of the main table: three, unless the command names others."""
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
@@ -129,7 +129,7 @@ def bandwidth_values(setting: Setting) -> tuple[str, ...]:
 
 
 def bandwidth_configs(setting: Setting, bandwidth: str) -> list[RunConfig]:
-    """Return gamma-net's runs at one bandwidth of SECE; by default one, which is reported only."""
+    """Return gamma-net's runs at one bandwidth of SECE; by default one run."""
     word = f"gamma_net:bandwidth={bandwidth}"
     return [config(setting, seed, "cifar100", objective=word) for seed in setting.seeds_or(0)]
 
@@ -144,11 +144,11 @@ def bandwidths(setting: Setting) -> list[RunConfig]:
 
 
 def feature_configs(setting: Setting, features: str) -> list[RunConfig]:
-    """Return gamma-net's runs with one kind of features as its input."""
+    """Return gamma-net's runs with one kind of input features."""
     word = FEATURES[features]
     return [config(setting, seed, objective=word) for seed in comparison_seeds(setting)]
 
 
 def features(setting: Setting) -> list[RunConfig]:
-    """Return gamma-net with its own features and with what may replace them."""
+    """Return gamma-net with its own features and with replacements."""
     return [each for kind in FEATURES for each in feature_configs(setting, kind)]

@@ -1,8 +1,9 @@
-"""The recipe of the steered radius: is a network calibrated when its training ends?"""
+"""The recipe of the steered radius: is a network calibrated at the end of its training?"""
 
 from collections.abc import Callable, Sequence
 
 from toosure.config import RunConfig
+from toosure.recipes.benchmark.scored_rows import Row, configs_of
 from toosure.recipes.radius import (
     combinations,
     comparison,
@@ -16,15 +17,11 @@ from toosure.recipes.radius import (
 from toosure.recipes.recipe import Part, Recipe, Setting
 
 
-def configs_of(
-    part: Callable[[Setting], Sequence[rows.RadiusRow]],
+def part_configs(
+    rows_of: Callable[[Setting], Sequence[Row]],
 ) -> Callable[[Setting], list[RunConfig]]:
-    """Return the function that gives the runs of a part's rows."""
-
-    def configs(setting: Setting) -> list[RunConfig]:
-        return [run for row in part(setting) for run in row.configs(setting)]
-
-    return configs
+    """Return a part's `configs`: the runs of its rows."""
+    return lambda setting: configs_of(rows_of(setting))
 
 
 RECIPE = Recipe(
@@ -35,49 +32,49 @@ RECIPE = Recipe(
         Part(
             "combinations",
             "control of SAM, CSAM and ASAM, with EMA, with the split returned; validation only",
-            configs_of(combinations.all_rows),
+            part_configs(combinations.all_rows),
             combinations.findings,
         ),
         Part(
             "comparison",
             "the goal: all rivals, three seeds, also after temperature scaling",
-            configs_of(rows.comparison),
+            part_configs(rows.comparison),
             comparison.findings,
         ),
         Part(
             "held",
             "ASAM at constant radii: is it the radius that was found, or the way there?",
-            configs_of(rows.held),
+            part_configs(rows.held),
             held.findings,
         ),
         Part(
             "shift",
             "15 corruptions at 5 severities, against temperature scaling (with --shift all)",
-            configs_of(rows.shift),
+            part_configs(rows.shift),
             shift.findings,
         ),
         Part(
             "network",
             "a second network, ResNet-56, one seed",
-            configs_of(rows.network),
+            part_configs(rows.network),
             comparison.network_findings,
         ),
         Part(
             "robust",
             "other starts, control splits, batches, and wrong labels; one seed",
-            configs_of(robust_rows.robust),
+            part_configs(robust_rows.robust),
             robust.findings,
         ),
         Part(
             "ablations",
             "sensor, dead band, gain, actuator, EMA; one seed",
-            configs_of(robust_rows.ablations),
+            part_configs(robust_rows.ablations),
             robust.ablations,
         ),
         Part(
             "cost",
             "the share of the time that looks take",
-            configs_of(rows.cost),
+            part_configs(rows.cost),
             cost.findings,
         ),
     ),

@@ -1,16 +1,22 @@
-"""Which combination is taken: by validation images alone."""
+"""Choose the combination of method and controller, by validation images alone."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from toosure.recipes.benchmark.score_files import score_files
-from toosure.recipes.benchmark.scored_rows import by_data, missing_in
+from toosure.recipes.benchmark.scored_rows import (
+    Row,
+    ScoredRow,
+    by_data,
+    missing_in,
+    score_rows,
+    with_records,
+)
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import TEST, Scored, known_rows, radius_text, scored_rows
+from toosure.recipes.radius.scores import TEST, radius_text
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 
 HEADER = ("combination", *(name for name, _, _ in TEST.values()), "rho at the end")
 NOTE = (
@@ -26,36 +32,33 @@ FINALISTS = 2
 Means = dict[str, float]  # by name of the combination, the least first
 
 
-def all_rows(setting: Setting) -> list[rows.RadiusRow]:
-    """Return every combination, and the finalists with more seeds once kept scores tell them."""
+def all_rows(setting: Setting) -> list[Row]:
+    """Return every combination, and more seeds of the finalists once saved scores name them."""
     each = rows.combinations(setting)
-    scored = known_rows(setting, each, score_files(setting).records)
+    scored = with_records(each, score_files(setting))
     if missing_in(scored):
         return each
     return [*each, *finalists(setting, validation_means(scored))]
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the validation scores of each combination, and which is taken."""
-    scored, _ = scored_rows(setting, store, rows.combinations(setting))
-    last, _ = scored_rows(setting, store, finalists(setting, validation_means(scored)))
+    """Return the validation scores of each combination, and the choice."""
+    scored, _ = score_rows(setting, store, rows.combinations(setting))
+    last, _ = score_rows(setting, store, finalists(setting, validation_means(scored)))
 
     shown = tables("Combinations", scored) + tables("The two finalists", last)
     values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in [*scored, *last]}
     return Findings([choice(setting, scored, last)], shown, dict(values))
 
 
-def finalists(setting: Setting, means: Means) -> list[rows.RadiusRow]:
-    """Return the combinations of least mean with the seeds of the comparison."""
+def finalists(setting: Setting, means: Means) -> list[Row]:
+    """Return the combinations of least mean, with the seeds of the comparison."""
     names = list(means)[:FINALISTS]
-    return [
-        replace(row, seeds=rows.seeds(setting))
-        for row in rows.combinations(setting)
-        if row.name in names
-    ]
+    several = rows.combinations(setting, rows.seeds(setting))
+    return [row for row in several if row.name in names]
 
 
-def tables(title: str, scored: Sequence[Scored]) -> list[Table]:
+def tables(title: str, scored: Sequence[ScoredRow]) -> list[Table]:
     """Return one table per data set."""
     return [
         Table(f"{title}, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
@@ -63,46 +66,46 @@ def tables(title: str, scored: Sequence[Scored]) -> list[Table]:
     ]
 
 
-def cells(scored: Scored) -> tuple[str, ...]:
+def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print the validation scores of one combination."""
     texts = [
-        spread_text([scale * record.val[key] for record in scored.records], form)
+        mean_std_text([scale * record.val[key] for record in scored.records], form)
         for key, (_, scale, form) in TEST.items()
     ]
-    return f"{scored.name} (`{scored.row.method}`)", *texts, radius_text(scored.records)
+    return scored.row.label, *texts, radius_text(scored.records)
 
 
-def choice(setting: Setting, scored: Sequence[Scored], last: Sequence[Scored]) -> Claim:
-    """Say which combination is taken: the better finalist, once all their runs are there."""
-    says = "the combination that is taken"
+def choice(setting: Setting, scored: Sequence[ScoredRow], last: Sequence[ScoredRow]) -> Claim:
+    """Report the chosen combination: the better finalist, once all their runs exist."""
+    statement = "the combination that is taken"
     first = validation_means(scored)
     missing = missing_in(scored) or missing_in(last)
     if not first:
-        return Claim(says, "–", note=missing)
+        return Claim(statement, "–", note=missing)
 
     means = validation_means(last) if not missing else first
     method = {each.name: each.row.method for each in scored}[next(iter(means))]
     found = f"`{method}`: {means_text(means)}"
     if means is not first:
         found += f"; at seed {setting.first_seed} {means_text(first)}"
-    if rows.ours(setting) != method:
-        found += f"; compared below is `{rows.ours(setting)}`"
+    if rows.our_method(setting) != method:
+        found += f"; compared below is `{rows.our_method(setting)}`"
     return Claim(
-        says, found, note="; ".join(filter(None, [f"a choice, not a claim: {RULE}", missing]))
+        statement, found, note="; ".join(filter(None, [f"a choice, not a claim: {RULE}", missing]))
     )
 
 
 def means_text(means: Means) -> str:
-    """Print the least four."""
+    """Print the four least means."""
     return ", ".join(f"{name} {mean:.4f}" for name, mean in list(means.items())[:4])
 
 
-def validation_means(scored: Sequence[Scored]) -> Means:
-    """Return the geometric mean of the validation NLL of combinations that have all their runs."""
+def validation_means(scored: Sequence[ScoredRow]) -> Means:
+    """Return the geometric mean validation NLL of combinations with all their runs."""
     expected: dict[str, int] = {}
     logs: dict[str, list[float]] = {}
     for each in scored:
-        expected[each.name] = expected.get(each.name, 0) + len(each.row.seeds)
+        expected[each.name] = expected.get(each.name, 0) + each.row.expected
         logs.setdefault(each.name, []).extend(math.log(r.val["nll"]) for r in each.records)
 
     means = {

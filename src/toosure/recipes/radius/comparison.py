@@ -1,14 +1,23 @@
-"""The goal: our method beside all its rivals, without post-hoc work against what had it too."""
+"""Compare the steered radius (no calibration) with all rivals.
 
-import math
+Rivals are taken before and after temperature scaling.
+"""
+
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toosure.recipes.benchmark.paired import PairedScores
-from toosure.recipes.benchmark.scored_rows import by_data, by_name, missing_in
+from toosure.recipes.benchmark.scored_rows import (
+    ScoredRow,
+    by_data,
+    by_name,
+    score_rows,
+    why_not_judged,
+)
 from toosure.recipes.radius import rows
 from toosure.recipes.radius.difference_bounds import BoundedDifference, BoundedScores
-from toosure.recipes.radius.scores import Scored, scored_rows, tables, values_of
+from toosure.recipes.radius.scores import tables, values_of
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -17,7 +26,6 @@ from toosure.recipes.recipe import (
     claim_without_runs,
     claims_without_runs,
     judge,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
 
@@ -61,10 +69,10 @@ RULES = Table(
 
 
 @dataclass(frozen=True)
-class Mark:
-    """The best rival in a score: its row, and whether it is after temperature scaling."""
+class BestRival:
+    """The best rival in one score, before or after temperature scaling."""
 
-    scored: Scored
+    scored: ScoredRow
     after: bool
     value: float
 
@@ -73,42 +81,35 @@ class Mark:
         return self.scored.name + (" after T" if self.after else "")
 
 
-def best_rival(rivals: Sequence[Scored], key: str) -> Mark:
-    """Return the rival of least mean, as it is or after temperature scaling; NaN is never best."""
-    marks = [
-        Mark(each, after, each.mean(key, after))
+def best_rival(rivals: Sequence[ScoredRow], key: str) -> BestRival:
+    """Return the rival of least mean, before or after temperature scaling."""
+    candidates = [
+        BestRival(each, after, each.mean(key, after))
         for each in rivals
         if each.records
         for after in (False, True)
     ]
-    return min(marks, key=lambda mark: math.inf if math.isnan(mark.value) else mark.value)
+    return min(candidates, key=lambda candidate: candidate.value)
 
 
-def unscored(rivals: Sequence[Scored], key: str) -> str:
-    """Name rivals whose records lack a score, as older ones may; empty where none does."""
-    names = [each.name for each in rivals if each.records and math.isnan(each.mean(key))]
-    return f"no {key} of {', '.join(names)}" if names else ""
-
-
-def best_sam(rivals: Sequence[Scored]) -> Scored | None:
-    """Return the SAM of highest mean accuracy among all radii; None where no run is there."""
-    of_sam = [each for each in rivals if is_sam(each) and each.records]
+def best_sam(rivals: Sequence[ScoredRow]) -> ScoredRow | None:
+    """Return the SAM with a fixed radius of highest mean accuracy, or None without a run."""
+    of_sam = [
+        each
+        for each in rivals
+        if re.fullmatch(r"sam:[^+]*", each.row.method) and each.records  # SAM and nothing else
+    ]
     return max(of_sam, key=lambda each: each.mean("accuracy")) if of_sam else None
-
-
-def is_sam(scored: Scored) -> bool:
-    """Whether a row is SAM with a fixed radius, and nothing else."""
-    return scored.row.method.startswith("sam:") and "+" not in scored.row.method
 
 
 # -- findings -------------------------------------------------------------------------------------
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the table of all methods, and whether the goal is reached on each data set."""
-    scored, files = scored_rows(setting, store, rows.comparison(setting))
-    bounded = BoundedScores(files.examples)
-    paired = PairedScores(files.examples)
+    """Return the table of all methods, and the claims of the goal on each data set."""
+    scored, examples = score_rows(setting, store, rows.comparison(setting))
+    bounded = BoundedScores(examples)
+    paired = PairedScores(examples)
 
     claims: list[Claim] = []
     shown = tables(scored, "Our method and its rivals")
@@ -119,9 +120,9 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def network_findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the same on a second network, with one seed: reported, not judged."""
-    scored, files = scored_rows(setting, store, rows.network(setting))
-    bounded = BoundedScores(files.examples)
+    """Return the table and claims of a second network; one seed is reported, not judged."""
+    scored, examples = score_rows(setting, store, rows.network(setting))
+    bounded = BoundedScores(examples)
     network = "a small one" if setting.quick else "ResNet-56"
     claims: list[Claim] = []
     for data, group in by_data(scored).items():
@@ -130,8 +131,8 @@ def network_findings(setting: Setting, store: RunStore) -> Findings:
     return Findings(claims, [*shown, RULES], values_of(scored))
 
 
-def paired_table(data: str, group: Sequence[Scored], scores: PairedScores) -> Table:
-    """Return the paired differences between our method and each rival."""
+def paired_table(data: str, group: Sequence[ScoredRow], scores: PairedScores) -> Table:
+    """Return paired differences between our method and each rival."""
     ours = by_name(group)[rows.OURS]
     lines = []
     for rival in group:
@@ -146,24 +147,20 @@ def paired_table(data: str, group: Sequence[Scored], scores: PairedScores) -> Ta
 
 
 def goal_claims(
-    setting: Setting, where: str, group: Sequence[Scored], bounded: BoundedScores
+    setting: Setting, where: str, group: Sequence[ScoredRow], bounded: BoundedScores
 ) -> list[Claim]:
-    """Judge the goal on one data set: two calibration errors, accuracy, NLL."""
+    """Judge the goal on one data set: two calibration errors, accuracy and NLL."""
     ours = by_name(group)[rows.OURS]
-    rivals = [each for each in group if each is not ours and each.row.rival]
+    rivals = [each for each in group if rows.is_rival(each.name)]
     sentences = [error_sentence(where, name) for name in ERRORS.values()]
     sentences += [accuracy_sentence(where), nll_sentence(where)]
     if not ours.records or not any(each.records for each in rivals):
         return claims_without_runs(*sentences)
 
-    unless = [
-        setting.why_not_judged_on_cifar,
-        missing_in(group),
-        single_run(len(ours.records)),
-    ]
-    claims = [error_claim(where, key, ours, rivals, bounded, unless) for key in ERRORS]
-    claims.append(accuracy_claim(where, ours, rivals, bounded, unless))
-    claims.append(nll_claim(where, ours, rivals, unless))
+    reasons = why_not_judged(setting, group, several=[ours])
+    claims = [error_claim(where, key, ours, rivals, bounded, reasons) for key in ERRORS]
+    claims.append(accuracy_claim(where, ours, rivals, bounded, reasons))
+    claims.append(nll_claim(where, ours, rivals, reasons))
     return claims
 
 
@@ -182,69 +179,73 @@ def nll_sentence(where: str) -> str:
 def error_claim(
     where: str,
     key: str,
-    ours: Scored,
-    rivals: Sequence[Scored],
+    ours: ScoredRow,
+    rivals: Sequence[ScoredRow],
     bounded: BoundedScores,
-    unless: Sequence[str],
+    reasons: Sequence[str],
 ) -> Claim:
-    """Judge a calibration error against the best of all rivals."""
-    says = error_sentence(where, ERRORS[key])
+    """Judge a calibration error against the best rival."""
+    statement = error_sentence(where, ERRORS[key])
     best = best_rival(rivals, key)
     difference = bounded.difference(key, best.scored.records, ours.records, best.after)
     found = f"{100 * ours.mean(key):.2f} : {100 * best.value:.2f} ({best.name})"
 
     return bounded_claim(
-        says,
+        statement,
         found,
         difference,
         holds=difference is not None and difference.high <= MARGIN,
         rule=f"the one-sided 95 % bound of the difference is at most {MARGIN}",
-        unless=[*unless, unscored(rivals, key)],
+        reasons=reasons,
     )
 
 
 def accuracy_claim(
     where: str,
-    ours: Scored,
-    rivals: Sequence[Scored],
+    ours: ScoredRow,
+    rivals: Sequence[ScoredRow],
     bounded: BoundedScores,
-    unless: Sequence[str],
+    reasons: Sequence[str],
 ) -> Claim:
-    """Judge the accuracy against that of the best SAM."""
-    says = accuracy_sentence(where)
+    """Judge the accuracy against the best SAM."""
+    statement = accuracy_sentence(where)
     best = best_sam(rivals)
     if best is None:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
     difference = bounded.difference("accuracy", best.records, ours.records)
     accuracy = f"{100 * ours.mean('accuracy'):.2f} : {100 * best.mean('accuracy'):.2f}"
     return bounded_claim(
-        says,
+        statement,
         f"{accuracy} ({best.name})",
         difference,
         holds=difference is not None and difference.low >= -MARGIN,
         rule=f"the one-sided 95 % bound of the difference is at least -{MARGIN}",
-        unless=unless,
+        reasons=reasons,
     )
 
 
 def bounded_claim(
-    says: str,
+    statement: str,
     found: str,
     difference: BoundedDifference | None,
     *,
     holds: bool,
     rule: str,
-    unless: Sequence[str],
+    reasons: Sequence[str],
 ) -> Claim:
-    """Return a claim judged by a bound; without one it is not judged."""
+    """Return a claim that a bound judges; without a bound it is not judged."""
     known = "" if difference is not None else "of no common seed the test images are kept"
     text = f"{found}; difference {difference.text()}" if difference is not None else found
-    return judge(says, found=text, paper="–", holds=holds, rule=rule, unless=[*unless, known])
+    return judge(
+        statement, found=text, paper="–", holds=holds, rule=rule, reasons=[*reasons, known]
+    )
 
 
-def nll_claim(where: str, ours: Scored, rivals: Sequence[Scored], unless: Sequence[str]) -> Claim:
-    """Judge the NLL against that of every rival."""
+def nll_claim(
+    where: str, ours: ScoredRow, rivals: Sequence[ScoredRow], reasons: Sequence[str]
+) -> Claim:
+    """Judge the NLL against every rival."""
     best = best_rival(rivals, "nll")
     raw = min((each for each in rivals if each.records), key=lambda each: each.mean("nll"))
     found = (
@@ -258,5 +259,5 @@ def nll_claim(where: str, ours: Scored, rivals: Sequence[Scored], unless: Sequen
         paper="–",
         holds=ours.mean("nll") < best.value,
         rule="below every rival by the mean over seeds, as it is or after T",
-        unless=[*unless, unscored(rivals, "nll")],
+        reasons=reasons,
     )

@@ -1,10 +1,10 @@
-"""What the looks at the control split cost, as a share of the time of training."""
+"""The cost of measuring the control split, as a share of the training time."""
 
 from toosure.config import RunConfig
 from toosure.optim import SAM
 from toosure.recipes.benchmark.record import Record
+from toosure.recipes.benchmark.scored_rows import score_rows
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import scored_rows
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -26,16 +26,16 @@ TRAINING_IMAGES = {"digits": 128}  # of a quick recipe
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the share of the time that looks at the control split take."""
-    scored, _ = scored_rows(setting, store, rows.cost(setting))
+    """Return the share of training time that looks at the control split take."""
+    scored, _ = score_rows(setting, store, rows.cost(setting))
     lines = []
     claims: list[Claim] = []
     values: dict[str, object] = {}
     for each in scored:
-        says = f"{each.row.data}: looks take at most 3 % of the time"
+        statement = f"{each.row.data}: looks take at most 3 % of the time"
         timed = [record for record in each.records if "look_seconds" in (record.control or {})]
         if not timed:
-            claims.append(claim_without_runs(says))
+            claims.append(claim_without_runs(statement))
             continue
 
         shares = [look_share(record) for record in timed]
@@ -44,19 +44,19 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         lines += [cells(each.row.data, *pair) for pair in zip(timed, shares, strict=True)]
         claims.append(
             judge(
-                says,
+                statement,
                 found=f"{100 * share:.2f} %",
                 paper="–",
                 holds=share <= MAX_SHARE,
                 rule="seconds of looks over those of training; the largest of the seeds",
-                unless=[setting.why_not_judged_on_cifar],
+                reasons=[setting.why_not_judged_on_cifar],
             )
         )
     return Findings(claims, [Table("Cost", HEADER, tuple(lines), NOTE)], values)
 
 
 def cells(data: str, record: Record, share: float) -> tuple[str, ...]:
-    """Print what the looks of a run took."""
+    """Print one run: its looks, their time and share."""
     seconds = (record.control or {})["look_seconds"]
     return (
         data,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from toosure import metrics
-from toosure.recipes.benchmark.paired import ResampledScores, paired_by_seed, tails_of
+from toosure.recipes.benchmark.paired import ResampledScores, interval_quantiles, paired_by_seed
 from toosure.recipes.benchmark.record import CONFIDENCE_STEPS, Examples, Record
 from toosure.recipes.benchmark.scored_rows import scores_on_test
 
@@ -18,14 +18,14 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class BoundedDifference:
-    """Second minus first in points: mean over seeds, one-sided bounds, and each seed's own."""
+    """Second minus first in points: mean over seeds, one-sided bounds, value per seed."""
 
     value: float
     low: float  # above it with 95 %
     high: float  # below it with 95 %
     by_seed: tuple[float, ...]
     paired: bool = True  # whether the same test images were compared one by one
-    by_chance: float | None = None  # what either would show if it were calibrated
+    by_chance: float | None = None  # the error that ours would show if it were calibrated
 
     def text(self) -> str:
         seeds = ", ".join(f"{each:+.2f}" for each in self.by_seed)
@@ -39,7 +39,7 @@ class BoundedDifference:
 
 @dataclass(frozen=True)
 class TopLabelScore:
-    """A metric of confidence and hits in points, of a run as it is or after temperature scaling.
+    """A metric of confidence and hits in points, before or after temperature scaling.
 
     >>> examples = {"confidence": np.array([0.9, 0.8]), "correct": np.array([True, False])}
     >>> TopLabelScore("accuracy")(examples, np.array([0, 1]))
@@ -64,13 +64,13 @@ class TopLabelScore:
 
 
 class BoundedScores(ResampledScores):
-    """Differences of one metric between methods, with one-sided bounds: they judge a margin."""
+    """Differences of one metric between methods, with one-sided bounds to judge a margin."""
 
     def __init__(self, examples: dict[str, Examples], resamples: int = RESAMPLES) -> None:
         super().__init__(examples, resamples)
 
     def has(self, record: Record, score: TopLabelScore) -> bool:
-        """Whether what a score needs of each test image was kept of a run."""
+        """Whether the examples of a run hold what a score needs."""
         needed = "confidence_after" if score.after else "confidence"
         return needed in self.examples.get(record.name, {})
 
@@ -81,11 +81,12 @@ class BoundedScores(ResampledScores):
         second: Sequence[Record],
         after: bool = False,
     ) -> BoundedDifference | None:
-        """Return second minus first over the seeds of both; None where no pair has its examples.
+        """Return second minus first over the seeds that both have, or None if no pair has examples.
 
-        `after` takes the first, not the second, after temperature scaling. The bounds are those of
-        errors as measured on so many images, with what chance adds to each (`by_chance`). Chance
-        adds most to a network without error, so that ours, if it has one, looks nearer than it is.
+        With `after`, the first (not the second) is taken after temperature scaling. The bounds hold
+        for errors as measured on this many images, including what chance adds to each
+        (`by_chance`). Chance adds most to a network without error. If ours has an error, it
+        therefore looks smaller than it is.
         """
         own = TopLabelScore(metric)
         rival = TopLabelScore(metric, after)
@@ -94,10 +95,10 @@ class BoundedScores(ResampledScores):
             return None
 
         by_seed = [
-            self.over_resamples(b.name, own) - self.rival_scores(a, b, rival) for a, b in pairs
+            self.resampled_scores(b.name, own) - self.rival_scores(a, b, rival) for a, b in pairs
         ]
         mean = np.mean(by_seed, axis=0)
-        low, high = tails_of(mean, [1 - LEVEL, LEVEL], centred=True)
+        low, high = interval_quantiles(mean, [1 - LEVEL, LEVEL], centred=True)
         return BoundedDifference(
             value=float(mean[0]),
             low=float(low),
@@ -123,15 +124,15 @@ class BoundedScores(ResampledScores):
         return float(np.mean(errors))
 
     def rival_scores(self, rival: Record, ours: Record, score: TopLabelScore) -> np.ndarray:
-        """Return the scores of a rival; where its images were not kept, its score with noise.
+        """Return the scores of a rival; if its images were not saved, its score with noise.
 
-        The noise is then that of our run over other resamples, as if the two were judged on
-        different images. It does not cancel, so that the bounds are wider than paired ones. That
-        asks for a rival whose error is not larger than ours: one of larger error varies more.
+        The noise is the scatter of our run over other resamples, as if the two were judged on
+        different images. It does not cancel, so the bounds are wider than paired ones. This assumes
+        that the error of the rival is not larger than ours: a larger error varies more.
         """
         if self.has(rival, score):
-            return self.over_resamples(rival.name, score)
+            return self.resampled_scores(rival.name, score)
         value = 100 * scores_on_test(rival, score.after)[score.metric]
-        other = self.over_resamples(ours.name, TopLabelScore(score.metric), seed=1)
+        other = self.resampled_scores(ours.name, TopLabelScore(score.metric), seed=1)
         noisy: np.ndarray = value + other - other[0]
         return noisy

@@ -1,18 +1,20 @@
-"""The runs of what should not matter, and of what is changed one at a time."""
+"""The runs of the robustness tests and of the ablations."""
 
 import re
+from dataclasses import asdict, replace
 
+from toosure.config import RunConfig
 from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.radius.rows import (
     ASAM,
+    CHOSEN_ON_SAM,
     CSAM,
     EMA,
     OURS,
-    TAKEN_FIRST,
-    RadiusRow,
     chosen,
     data_names,
-    ours,
+    our_method,
     with_options,
 )
 from toosure.recipes.recipe import Setting
@@ -20,38 +22,48 @@ from toosure.recipes.recipe import Setting
 NOISE = 0.2  # share of wrong labels
 
 
-def robust(setting: Setting) -> list[RadiusRow]:
-    """Return what should not matter: start, size of the split, batch, wrong labels; one seed."""
-    steered = ours(setting)
+def robust(setting: Setting) -> list[Row]:
+    """Return other starts, control splits, batches and wrong labels; one seed."""
+    steered = our_method(setting)
     small, large = (16, 60) if setting.quick else (500, 5000)
     seed = (setting.first_seed,)
 
     rows = []
     for data in data_names(setting):
-        rows += [
-            RadiusRow(OURS, steered, data, seed),
-            RadiusRow("start ten times smaller", with_start(steered, 0.1), data, seed),
-            RadiusRow("start ten times larger", with_start(steered, 10), data, seed),
-            RadiusRow(
-                f"control split of {small:,}", with_options(steered, f"size={small}"), data, seed
-            ),
-            RadiusRow(
-                f"control split of {large:,}", with_options(steered, f"size={large}"), data, seed
-            ),
-        ]
+        words = {
+            OURS: steered,
+            "start ten times smaller": with_start(steered, 0.1),
+            "start ten times larger": with_start(steered, 10),
+            f"control split of {small:,}": with_options(steered, f"size={small}"),
+            f"control split of {large:,}": with_options(steered, f"size={large}"),
+        }
+        rows += [protocol_row(setting, name, word, data, seed) for name, word in words.items()]
 
-        sam = chosen(setting, data)["SAM"]
+        pair = {"": steered, ", SAM as chosen": chosen(setting, data)["SAM"]}
         for batch in (128, 1024):
             size = Size(COMMON.model, COMMON.steps * COMMON.batch // batch, batch)
-            rows.append(RadiusRow(f"batch {batch}", steered, data, seed, size))
-            rows.append(RadiusRow(f"batch {batch}, SAM as chosen", sam, data, seed, size))
-        rows.append(RadiusRow("20 % wrong labels", steered, data, seed, noise=NOISE))
-        rows.append(RadiusRow("20 % wrong labels, SAM as chosen", sam, data, seed, noise=NOISE))
+            rows += [
+                protocol_row(setting, f"batch {batch}{name}", word, data, seed, size)
+                for name, word in pair.items()
+            ]
+        rows += [
+            with_noise(protocol_row(setting, f"20 % wrong labels{name}", word, data, seed))
+            for name, word in pair.items()
+        ]
     return rows
 
 
+def with_noise(row: Row) -> Row:
+    """Return a row with wrong labels in the training data of its runs."""
+    noisy = [
+        RunConfig.of({**asdict(config), "data": f"{config.data},noise={NOISE:g}"})
+        for config in row.configs
+    ]
+    return replace(row, configs=tuple(noisy))
+
+
 def with_start(method: str, factor: float) -> str:
-    """Return a method that starts from another radius.
+    """Return a method with another starting radius.
 
     >>> with_start("csam:rho=0.05,gamma=1+radius", 10)
     'csam:rho=0.5,gamma=1+radius'
@@ -63,9 +75,9 @@ def with_start(method: str, factor: float) -> str:
     return method[: found.start()] + f"rho={value:g}" + method[found.end() :]
 
 
-def ablations(setting: Setting) -> list[RadiusRow]:
-    """Return our method with one thing changed at a time, and other actuators; one seed."""
-    steered = ours(setting)
+def ablations(setting: Setting) -> list[Row]:
+    """Return our method with one change at a time, and other actuators; one seed."""
+    steered = our_method(setting)
     words = {
         OURS: steered,
         "sensor: gap": with_options(steered, "sensor=gap"),
@@ -77,7 +89,7 @@ def ablations(setting: Setting) -> list[RadiusRow]:
         "gain not rising": with_options(steered, "final=1"),
         "band and gain by default": ASAM,
         "no guard": with_options(steered, "guard=inf"),
-        "actuator: rho of SAM": TAKEN_FIRST,
+        "actuator: rho of SAM": CHOSEN_ON_SAM,
         "actuator: gamma of CSAM": "csam:rho=0.05,gamma=1+radius:actuator=gamma",
         "actuator: rho and gamma of CSAM": CSAM,
         "actuator: focal gamma, SGD": "focal:gamma=1+radius:actuator=focal",
@@ -86,7 +98,7 @@ def ablations(setting: Setting) -> list[RadiusRow]:
     }
 
     return [
-        RadiusRow(name, word, data, (setting.first_seed,))
+        protocol_row(setting, name, word, data, (setting.first_seed,))
         for data in data_names(setting)
         for name, word in words.items()
     ]

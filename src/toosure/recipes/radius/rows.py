@@ -1,11 +1,11 @@
-"""The runs of each part: which method, on which data, with which seeds, network and length."""
+"""The rows of each part: methods, data, seeds, networks and lengths."""
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
-from toosure.config import RunConfig
 from toosure.recipes.benchmark import methods, protocol
-from toosure.recipes.benchmark.protocol import COMMON, Size
+from toosure.recipes.benchmark.protocol import COMMON
+from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.recipe import Setting
 
 SAM = "sam:rho=0.05+radius"
@@ -15,45 +15,31 @@ EMA = "weights=ema"
 RETURNED = "return_from=0.9"
 NARROWING = ("final=5", "final_band=0")  # against the drift at the end of the cosine schedule
 TRAINING_IMAGES = 45_000
-TAKEN = f"{ASAM}:{','.join(NARROWING)}"  # least validation NLL; `combinations` says where it stands
-TAKEN_FIRST = f"{SAM}:{','.join(NARROWING)}"  # before ASAM was among the combinations
-HELD_RADII = {"cifar10": (0.5, 1, 2), "cifar100": (1, 2, 5)}  # around those at which TAKEN ended
+# The combination of least validation NLL (part `combinations`), and the one before ASAM was tried.
+CHOSEN = f"{ASAM}:{','.join(NARROWING)}"
+CHOSEN_ON_SAM = f"{SAM}:{','.join(NARROWING)}"
+HELD_RADII = {"cifar10": (0.5, 1, 2), "cifar100": (1, 2, 5)}  # around those at which CHOSEN ended
 LONG = replace(COMMON, steps=2 * COMMON.steps)
 NETWORK = replace(COMMON, model="resnet56")
 
-# What a row is compared by: ours, or one of its rivals.
+# Names of rows: our method and some of its rivals.
 OURS = "steered radius"
 OURS_ON_SAM = "steered radius on SAM"
 SGD = "SGD"
 CHOSEN_SAM = "SAM, chosen"
 
 
-@dataclass(frozen=True)
-class RadiusRow:
-    """One line of a table: its name and the words of its runs."""
+def is_rival(name: str) -> bool:
+    """Whether a row of the comparison counts as a rival.
 
-    name: str
-    method: str
-    data: str
-    seeds: tuple[int, ...]
-    size: Size = COMMON
-    noise: float = 0.0  # share of wrong labels in the training data
-    rival: bool = True  # False: only shown, as a cell of the grid from which a rival was chosen
-
-    def configs(self, setting: Setting) -> list[RunConfig]:
-        """Return the runs by the common protocol, one per seed."""
-        return [self.config(setting, seed) for seed in self.seeds]
-
-    def config(self, setting: Setting, seed: int) -> RunConfig:
-        """Return the run of one seed."""
-        run = protocol.config(setting, self.method, self.data, seed, self.size)
-        if not self.noise:
-            return run
-        return RunConfig.of({**asdict(run), "data": f"{run.data},noise={self.noise:g}"})
+    Our method on SAM is only shown. So are the cells of CSAM's grid, which served to choose its
+    setting.
+    """
+    return name not in (OURS, OURS_ON_SAM) and not name.startswith("csam:")
 
 
 def with_options(method: str, *options: str) -> str:
-    """Return a method whose control word has these options, in place of others of the same names.
+    """Return a method with these options in its control word; equal names are replaced.
 
     >>> with_options("sam:rho=0.05+radius", "gain=1")
     'sam:rho=0.05+radius:gain=1'
@@ -73,48 +59,48 @@ def name_of(option: str) -> str:
 
 
 def control_word(method: str) -> re.Match[str]:
-    """Return where a method has its control word; raise where it is not steered."""
+    """Return the match of the control word in a method; raise ValueError if it has none."""
     found = re.search(r"\bradius(:[^+]*)?", method)
     if found is None:
         raise ValueError(f"{method} has no control word `radius`: write sam:rho=0.05+radius")
     return found
 
 
-def ours(setting: Setting) -> str:
-    """Return the words of our method: those that the command names, or the combination taken."""
+def our_method(setting: Setting) -> str:
+    """Return the words of our method: `--method`, or the chosen combination."""
     if not setting.methods:
-        return TAKEN
+        return CHOSEN
     if len(setting.methods) > 1:
         raise ValueError("radius compares one combination: give --method once")
     method = setting.methods[0]
-    if missing := protocol.missing_word(method):
+    if missing := protocol.unknown_word_error(method):
         raise ValueError(f"--method {method}: {missing}")
-    control_word(method)  # raises where it is not steered
+    control_word(method)  # raises if it is not steered
     return method
 
 
 def data_names(setting: Setting) -> tuple[str, ...]:
-    """Return the data sets of the command; a quick recipe has one, made of digits."""
+    """Return the data sets of the command; a quick recipe uses digits."""
     if setting.quick:
         return ("digits",)
     for data in setting.data_sets:
-        methods.sharpness_aware(data)  # raises where the protocol does not know the data
+        methods.sharpness_aware(data)  # raises for unknown data
     return setting.data_sets
 
 
 def chosen(setting: Setting, data: str) -> dict[str, str]:
-    """Return SGD, SAM and CSAM as the benchmark chose them, by least validation NLL at seed 0."""
+    """Return SGD, SAM and its variants with the settings that the benchmark chose."""
     return methods.sharpness_aware("cifar10" if setting.quick else data)
 
 
 # -- one function per part ------------------------------------------------------------------------
 
 
-def combinations(setting: Setting) -> list[RadiusRow]:
+def combinations(setting: Setting, own_seeds: tuple[int, ...] = ()) -> list[Row]:
     """Return radius control on SAM, CSAM and ASAM, each also with the control split returned.
 
-    SAM and CSAM also with an EMA; SAM and ASAM also with a dead band that narrows and a gain that
-    rises further towards the end. One seed; `finalists` have more.
+    SAM and CSAM also have an EMA; SAM and ASAM also have a dead band that narrows and a gain that
+    rises towards the end. There is one seed, unless `own_seeds` gives others.
     """
     base = {
         "SAM": SAM,
@@ -129,25 +115,25 @@ def combinations(setting: Setting) -> list[RadiusRow]:
     words = {**base, **returned}
 
     return [
-        RadiusRow(name, word, data, (setting.first_seed,))
+        protocol_row(setting, name, word, data, own_seeds or (setting.first_seed,))
         for data in data_names(setting)
         for name, word in words.items()
     ]
 
 
-def comparison(setting: Setting) -> list[RadiusRow]:
+def comparison(setting: Setting) -> list[Row]:
     """Return our method and all its rivals."""
     rows = []
     for data in data_names(setting):
-        rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
-        if not setting.quick and ours(setting) != TAKEN_FIRST:
-            rows.append(RadiusRow(OURS_ON_SAM, TAKEN_FIRST, data, seeds(setting), rival=False))
+        rows.append(protocol_row(setting, OURS, our_method(setting), data, seeds(setting)))
+        if not setting.quick and our_method(setting) != CHOSEN_ON_SAM:
+            rows.append(protocol_row(setting, OURS_ON_SAM, CHOSEN_ON_SAM, data, seeds(setting)))
         rows += rivals(setting, data)
     return rows
 
 
-def rivals(setting: Setting, data: str) -> list[RadiusRow]:
-    """Return the rivals: three seeds each, CalMO and the cells of CSAM's grid with one."""
+def rivals(setting: Setting, data: str) -> list[Row]:
+    """Return the rivals: three seeds each, but one for CalMO and the cells of CSAM's grid."""
     words = chosen(setting, data)
     radii = [word for word in methods.CHOICE if word.startswith("sam:")]
     several = {
@@ -167,10 +153,13 @@ def rivals(setting: Setting, data: str) -> list[RadiusRow]:
         grid = grid[:1]
 
     one = (setting.first_seed,)
-    rows = [RadiusRow(name, word, data, seeds(setting)) for name, word in several.items()]
-    rows.append(RadiusRow("SGD, twice the epochs", "sgd", data, seeds(setting), LONG))
-    rows += [RadiusRow(word, word, data, one, rival=False) for word in grid]
-    return rows if setting.quick else [*rows, RadiusRow("CalMO", "calmo", data, one)]
+    three = seeds(setting)
+    rows = [protocol_row(setting, name, word, data, three) for name, word in several.items()]
+    rows.append(protocol_row(setting, "SGD, twice the epochs", "sgd", data, three, LONG))
+    rows += [protocol_row(setting, word, word, data, one) for word in grid]
+    if not setting.quick:
+        rows.append(protocol_row(setting, "CalMO", "calmo", data, one))
+    return rows
 
 
 def seeds(setting: Setting) -> tuple[int, ...]:
@@ -178,41 +167,50 @@ def seeds(setting: Setting) -> tuple[int, ...]:
     return setting.seeds_or(0) if setting.quick else setting.seeds_or(0, 1, 2)
 
 
-def held(setting: Setting) -> list[RadiusRow]:
-    """Return our method and ASAM at constant radii around those at which it ended."""
+def held(setting: Setting) -> list[Row]:
+    """Return our method, and ASAM at constant radii around its final ones."""
     rows = []
     for data in data_names(setting):
-        rows.append(RadiusRow(OURS, ours(setting), data, seeds(setting)))
         radii = HELD_RADII["cifar10" if setting.quick else data]
-        words = [f"asam:rho={radius:g}" for radius in radii]
-        rows += [RadiusRow(word, word, data, seeds(setting)) for word in words]
+        words = {OURS: our_method(setting), **{f"asam:rho={r:g}": f"asam:rho={r:g}" for r in radii}}
+        for name, word in words.items():
+            rows.append(protocol_row(setting, name, word, data, seeds(setting)))
     return rows
 
 
-def network(setting: Setting) -> list[RadiusRow]:
-    """Return our method and its nearest rivals on a second network, with one seed."""
-    rows = []
-    for data in data_names(setting):
-        words = chosen(setting, data)
-        named = {OURS: ours(setting), SGD: "sgd", CHOSEN_SAM: words["SAM"]}
-        named["CSAM, chosen"] = words["CSAM"]
-        rows += [
-            RadiusRow(n, word, data, (setting.first_seed,), NETWORK) for n, word in named.items()
-        ]
-    return rows
+def nearest(setting: Setting, data: str) -> dict[str, str]:
+    """Return the words of our method and its nearest rivals, by the name of their row."""
+    words = chosen(setting, data)
+    return {
+        OURS: our_method(setting),
+        SGD: "sgd",
+        CHOSEN_SAM: words["SAM"],
+        "CSAM, chosen": words["CSAM"],
+    }
 
 
-def shift(setting: Setting) -> list[RadiusRow]:
-    """Return what is judged on corrupted images: our method, and what a temperature mends."""
-    rows = []
-    for data in data_names(setting):
-        words = chosen(setting, data)
-        named = {OURS: ours(setting), SGD: "sgd", CHOSEN_SAM: words["SAM"]}
-        named["CSAM, chosen"] = words["CSAM"]
-        rows += [RadiusRow(name, word, data, seeds(setting)) for name, word in named.items()]
-    return rows
+def network(setting: Setting) -> list[Row]:
+    """Return our method and its nearest rivals on a second network, one seed."""
+    one = (setting.first_seed,)
+    return [
+        protocol_row(setting, name, word, data, one, NETWORK)
+        for data in data_names(setting)
+        for name, word in nearest(setting, data).items()
+    ]
 
 
-def cost(setting: Setting) -> list[RadiusRow]:
-    """Return the runs whose looks are timed: those of the comparison."""
-    return [RadiusRow(OURS, ours(setting), data, seeds(setting)) for data in data_names(setting)]
+def shift(setting: Setting) -> list[Row]:
+    """Return the runs judged on corrupted images: our method and its nearest rivals."""
+    return [
+        protocol_row(setting, name, word, data, seeds(setting))
+        for data in data_names(setting)
+        for name, word in nearest(setting, data).items()
+    ]
+
+
+def cost(setting: Setting) -> list[Row]:
+    """Return our method on each data set; its looks are timed."""
+    return [
+        protocol_row(setting, OURS, our_method(setting), data, seeds(setting))
+        for data in data_names(setting)
+    ]

@@ -1,15 +1,13 @@
-"""The scores of rows, before and after temperature scaling, and the tables that show them."""
+"""Scores of rows before and after temperature scaling, and their tables."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from toosure.recipes.benchmark.protocol import DESCRIPTION
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
-from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data, with_records
-from toosure.recipes.commits import short_commit
-from toosure.recipes.radius.rows import RadiusRow
-from toosure.recipes.recipe import Setting, Table
-from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import kept_text, spread_text
+from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data
+from toosure.recipes.commits import commits_text
+from toosure.recipes.recipe import Table
+from toosure.recipes.series import mean_std_text
 
 TEST: dict[str, tuple[str, float, str]] = {
     "accuracy": ("accuracy %", 100, ".2f"),
@@ -25,37 +23,15 @@ HEADER = (
     *("T", "validation NLL", "rho at the end", "commit"),
 )
 NOTE = (
-    "ResNet-18 (CIFAR stem) unless the row says otherwise, 45,000 / 5,000 split by seed, crops and "
-    "flips, 30 epochs of batch 256 (5,273 steps), rate 0.1, momentum 0.9, decay 5e-4, cosine with "
-    "200 steps of warm-up, bf16; 10,000 test images at the end of training, 15 bins, errors in "
-    "points, mean ± standard deviation over seeds. A control split comes from the 45,000. T is "
-    "fitted on the 5,000 validation images, which no run is trained on: two and a half times as "
-    "many as the controller has, so that temperature scaling is not at a disadvantage."
+    f"ResNet-18 (CIFAR stem) unless the row says otherwise, {DESCRIPTION}; 10,000 test images at "
+    "the end of training, 15 bins, errors in points, mean ± standard deviation over seeds. A "
+    "control split comes from the 45,000. T is fitted on the 5,000 validation images, which no "
+    "run is trained on: two and a half times as many as the controller has, so that temperature "
+    "scaling is not at a disadvantage."
 )
 
 
-Scored = ScoredRow[RadiusRow]
-
-
-def scored_rows(
-    setting: Setting, store: RunStore, rows: Sequence[RadiusRow]
-) -> tuple[list[Scored], ScoreFiles]:
-    """Score the runs of the rows that are new; return all rows with their records."""
-    files = score_files(setting)
-    files.add(run for row in rows for run in store.runs(row.configs(setting)))
-    return known_rows(setting, rows, files.records), files
-
-
-def known_rows(
-    setting: Setting, rows: Sequence[RadiusRow], records: Mapping[str, Record]
-) -> list[Scored]:
-    """Return rows with the records that there are of their runs."""
-    return [
-        with_records(row, [config.name for config in row.configs(setting)], records) for row in rows
-    ]
-
-
-def tables(rows: Sequence[Scored], title: str) -> list[Table]:
+def tables(rows: Sequence[ScoredRow], title: str) -> list[Table]:
     """Return one table per data set."""
     return [
         Table(
@@ -65,42 +41,35 @@ def tables(rows: Sequence[Scored], title: str) -> list[Table]:
     ]
 
 
-def cells(scored: Scored) -> tuple[str, ...]:
+def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
     records = scored.records
-
-    def spread(value: Callable[[Record], float], scale: float, form: str) -> str:
-        return spread_text([scale * value(record) for record in records], form)
-
-    texts = [f"{scored.name} (`{scored.row.method}`)", str(len(records))]
+    texts = [scored.row.label, str(len(records))]
     for key, (_, scale, form) in TEST.items():
-        values = [scale * record.test[key] for record in records if key in record.test]
-        texts.append(kept_text(values, form, len(records)))
-    texts.append(spread(lambda r: r.test["confidence"] - r.test["accuracy"], 100, ".2f"))
+        texts.append(mean_std_text([scale * value for value in scored.values(key)], form))
+    texts.append(mean_std_text(scored.overconfidence, ".2f"))
 
     for key in AFTER:
-        values = [TEST[key][1] * r.test_after_temperature[key] for r in records]
-        texts.append(spread_text(values, TEST[key][2]))
-    temperatures = [r.temperature for r in records if r.temperature is not None]
-    texts.append(spread_text(temperatures, ".3f"))
-    texts.append(spread(lambda r: r.val["nll"], 1, ".4f"))
+        _, scale, form = TEST[key]
+        texts.append(mean_std_text([scale * value for value in scored.values(key, True)], form))
+    texts.append(mean_std_text([record.temperature for record in records], ".3f"))
+    texts.append(mean_std_text([record.val["nll"] for record in records], ".4f"))
 
-    commits = ", ".join(sorted({short_commit(record.commit) for record in records}))
+    commits = commits_text(record.commit for record in records)
     return *texts, radius_text(records), commits
 
 
 def final_radius(record: Record) -> float | None:
-    """Return the radius at the end of a steered run; None where it was not kept."""
+    """Return the final radius of a steered run, or None if none was saved."""
     return (record.control or {}).get("rho")
 
 
 def radius_text(records: Sequence[Record]) -> str:
-    """Print the radius at the end; a dash where nothing was steered."""
-    values = [value for record in records if (value := final_radius(record)) is not None]
-    return spread_text(values, ".3f") if values else "–"
+    """Print the final radius; a dash for runs that are not steered."""
+    return mean_std_text([final_radius(record) for record in records], ".3f")
 
 
-def values_of(rows: Iterable[Scored]) -> dict[str, object]:
+def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:
     """Return the unrounded scores of each row."""
     return {
         f"{each.row.data}/{each.name}": [

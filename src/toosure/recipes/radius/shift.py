@@ -1,16 +1,19 @@
-"""Corrupted images: our method as it is, against rivals after temperature scaling."""
-
-from collections.abc import Sequence
+"""Compare our method on corrupted images with rivals after temperature scaling."""
 
 from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.scored_rows import by_data, by_name
+from toosure.recipes.benchmark.scored_rows import (
+    Rows,
+    ScoredRow,
+    by_data,
+    by_name,
+    score_rows,
+    why_not_judged,
+)
 from toosure.recipes.benchmark.shift_scores import (
     corrupted_ece,
     corrupted_ece_after_temperature,
-    known_text,
 )
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import Scored, scored_rows
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -18,11 +21,9 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    missing_runs,
-    single_run,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread
+from toosure.recipes.series import in_points, mean_and_std, mean_std_text
 
 RIVALS = (rows.SGD, rows.CHOSEN_SAM)
 HEADER = ("row", "seeds", "ECE, clean", "ECE, 15 x 5 corruptions", "the same after T", "T")
@@ -34,78 +35,76 @@ NOTE = (
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the errors under corruptions, and whether ours is below those after a temperature."""
-    scored, _ = scored_rows(setting, store, rows.shift(setting))
+    """Return the errors under corruptions, and the claims against rivals after a temperature."""
+    scored, _ = score_rows(setting, store, rows.shift(setting))
+    judged = [ScoredRow(each.row, judged_records(each)) for each in scored]
 
-    shown = [
-        Table(f"Corruptions, {data}", HEADER, tuple(cells(e) for e in group if judged(e)), NOTE)
-        for data, group in by_data(scored).items()
+    tables = [
+        Table(f"Corruptions, {data}", HEADER, tuple(cells(e) for e in group if e.records), NOTE)
+        for data, group in by_data(judged).items()
     ]
     claims = [
         temperature_claim(setting, data, by_name(group), rival)
-        for data, group in by_data(scored).items()
+        for data, group in by_data(judged).items()
         for rival in RIVALS
     ]
 
     values: dict[str, object] = {
         f"{each.row.data}/{each.name}": {
-            "raw": raw_errors(each.records),
-            "after_temperature": errors_after(each.records),
+            "raw": raw_errors(each),
+            "after_temperature": errors_after(each),
         }
-        for each in scored
+        for each in judged
     }
-    return Findings(claims, shown, values)
+    return Findings(claims, tables, values)
 
 
-def raw_errors(records: Sequence[Record]) -> list[float]:
-    """Return the ECE under corruptions of the runs that were judged on all of them."""
-    return [error for record in records if (error := corrupted_ece(record)) is not None]
-
-
-def errors_after(records: Sequence[Record]) -> list[float]:
-    """Return the same after a temperature fitted on clean images."""
-    errors = (corrupted_ece_after_temperature(record) for record in records)
-    return [error for error in errors if error is not None]
-
-
-def judged(scored: Scored) -> list[Record]:
+def judged_records(scored: ScoredRow) -> list[Record]:
     """Return the records of runs that were judged on all corruptions."""
     return [record for record in scored.records if corrupted_ece(record) is not None]
 
 
-def cells(scored: Scored) -> tuple[str, ...]:
+def raw_errors(scored: ScoredRow) -> list[float]:
+    """Return the ECE under corruptions, per seed."""
+    return [error for record in scored.records if (error := corrupted_ece(record)) is not None]
+
+
+def errors_after(scored: ScoredRow) -> list[float]:
+    """Return the ECE under corruptions after a temperature fitted on clean images, per seed."""
+    errors = (corrupted_ece_after_temperature(record) for record in scored.records)
+    return [error for error in errors if error is not None]
+
+
+def cells(scored: ScoredRow) -> tuple[str, ...]:
     """Print one row."""
-    records = judged(scored)
+    records = scored.records
     temperatures = [r.temperature for r in records if r.temperature is not None]
     return (
-        f"{scored.name} (`{scored.row.method}`)",
+        scored.row.label,
         str(len(records)),
-        known_text([record.test["ece"] for record in records]),
-        known_text([corrupted_ece(record) for record in records]),
-        known_text([corrupted_ece_after_temperature(record) for record in records]),
-        f"{mean_and_spread(temperatures)[0]:.3f}",
+        mean_std_text(scored.points("ece")),
+        mean_std_text(in_points(map(corrupted_ece, records))),
+        mean_std_text(in_points(map(corrupted_ece_after_temperature, records))),
+        f"{mean_and_std(temperatures)[0]:.3f}",
     )
 
 
-def temperature_claim(setting: Setting, data: str, group: dict[str, Scored], rival: str) -> Claim:
-    """Judge: our ECE under corruptions is below that of a rival after temperature scaling."""
-    says = f"{data}: on corrupted images a lower ECE than {rival} after temperature scaling"
-    ours = raw_errors(group[rows.OURS].records)
-    theirs = errors_after(group[rival].records)
+def temperature_claim(setting: Setting, data: str, group: Rows, rival: str) -> Claim:
+    """Judge whether our ECE under corruptions is below a rival's after temperature scaling."""
+    statement = f"{data}: on corrupted images a lower ECE than {rival} after temperature scaling"
+    pair = [group[rows.OURS], group[rival]]
+    ours = raw_errors(group[rows.OURS])
+    theirs = errors_after(group[rival])
     if not ours or not theirs:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
-    mine = sum(ours) / len(ours)
-    mark = sum(theirs) / len(theirs)
+    our_mean = sum(ours) / len(ours)
+    rival_mean = sum(theirs) / len(theirs)
     return judge(
-        says,
-        found=f"{100 * mine:.2f} : {100 * mark:.2f} (n = {len(ours)} : {len(theirs)})",
+        statement,
+        found=f"{100 * our_mean:.2f} : {100 * rival_mean:.2f} (n = {len(ours)} : {len(theirs)})",
         paper="–",
-        holds=mine < mark,
+        holds=our_mean < rival_mean,
         rule="by the mean over seeds",
-        unless=[
-            setting.why_not_judged_on_cifar,
-            missing_runs(len(ours) + len(theirs), 2 * len(group[rows.OURS].row.seeds)),
-            single_run(len(ours), len(theirs)),
-        ],
+        reasons=why_not_judged(setting, pair, several=pair),
     )

@@ -23,12 +23,12 @@ from toosure.recipes.too_sharp import (
 
 
 def with_table_1(setting: Setting) -> list[RunConfig]:
-    """Return BulkSGD with the runs that it is compared with."""
+    """Return the BulkSGD runs, with the runs of Table 1 to compare them with."""
     return [*sweeps.table_1(setting), *sweeps.bulk_sgd(setting).values()]
 
 
 def long_with_sgd(setting: Setting) -> list[RunConfig]:
-    """Return the longer BulkSGD runs with the SGD runs that stand below them."""
+    """Return the longer BulkSGD runs, with the SGD runs below them in the table."""
     sgd = sweeps.rate_configs(setting, "SGD", setting.first_seed)
     return [*sgd, *sweeps.long_bulk_sgd(setting).values()]
 
@@ -51,97 +51,97 @@ RECIPE = Recipe(
             "calibration error follows sharpness",
             sweeps.table_1,
             table1.findings,
-            figures.of_table_1,
-            kept="nothing",
+            figures.table_1_drawings,
+            saves="nothing",
         ),
         Part(
             "fig1",
             "both rise and fall, and when they peak",
             rise_and_fall.configs,
             rise_and_fall.findings,
-            figures.of_figure_1,
-            kept="nothing",
+            figures.figure_1_drawings,
+            saves="nothing",
         ),
         Part(
             "settings",
             "which of the settings that the paper does not give fit it best",
             settings.configs,
             settings.findings,
-            usual=False,
-            kept="nothing",
+            by_default=False,
+            saves="nothing",
         ),
-        Part("muon", "Muon's large margins", sweeps.table_1, muon.findings, kept="nothing"),
+        Part("muon", "Muon's large margins", sweeps.table_1, muon.findings, saves="nothing"),
         Part(
             "fig2",
             "BulkSGD, and flat minima against flat directions",
             with_table_1,
             hypotheses.findings,
-            figures.of_bulk_sgd,
-            kept="nothing",
+            figures.bulk_sgd_drawings,
+            saves="nothing",
         ),
         Part(
             "bulk-long",
             "BulkSGD for longer, its directions renewed every tenth step",
             long_with_sgd,
             bulk_sgd.long_run_findings,
-            usual=False,
-            kept="nothing",
+            by_default=False,
+            saves="nothing",
         ),
         Part(
             "bulk-every",
             "BulkSGD, its directions renewed at every step",
             bulk_every.configs,
             bulk_every.findings,
-            bulk_every.of_bulk_every_step,
-            usual=False,
-            free_length=True,
-            kept="nothing",
+            bulk_every.bulk_every_drawings,
+            by_default=False,
+            takes_steps=True,
+            saves="nothing",
         ),
         Part(
             "mse",
             "squared error is under-confident and stays sharp",
             squared_error,
             mse.findings,
-            figures.of_mse,
-            kept="nothing",
+            figures.mse_drawings,
+            saves="nothing",
         ),
         Part(
             "certificates",
             "the theorems along a run",
             certified,
             certificates.findings,
-            figures.of_certificates,
-            kept="nothing",
+            figures.certificate_drawings,
+            saves="nothing",
         ),
         Part(
             "batch",
             "batch sharpness beside Gauss-Newton",
             sweeps.batch_sharpness,
             batch_sharpness.findings,
-            figures.of_batch_sharpness,
-            kept="nothing",
+            figures.batch_sharpness_drawings,
+            saves="nothing",
         ),
         Part(
             "calmo",
             "the margin-aware objective with SGD",
             calmo.configs,
             calmo.findings,
-            kept="scores",
+            saves="scores",
         ),
         Part(
             "calmo-muon",
             "the margin-aware objective with Muon",
             partial(calmo.configs, cells=calmo.MUON),
             partial(calmo.findings, cells=calmo.MUON),
-            kept="scores",
+            saves="scores",
         ),
         Part(
             "calmo-more",
             "the whole table: four optimizers, six methods",
             calmo_table.configs,
             calmo_table.findings,
-            usual=False,
-            kept="scores",
+            by_default=False,
+            saves="scores",
         ),
     ),
     options=frozenset({"--scores"}),

@@ -1,4 +1,4 @@
-"""Batch sharpness beside Gauss-Newton sharpness for SGD: how ECE correlates with both."""
+"""Batch sharpness beside Gauss-Newton sharpness for SGD, and how ECE correlates with both."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, pearson, spearman, spread_text
+from toosure.recipes.series import finite_rows, mean_and_std, mean_std_text, pearson, spearman
 from toosure.recipes.too_sharp import sweeps
 from toosure.recipes.too_sharp.rise_and_fall import smoothed_peak_step
 from toosure.runs import Run
@@ -32,7 +32,7 @@ CORRELATES = "Section 3.1: training ECE correlates strongly with batch sharpness
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return r of ECE with both sharpnesses along each SGD run, and some of the rows."""
+    """Return the correlations of ECE with both sharpnesses along each run, and some rows."""
     runs = store.runs(sweeps.batch_sharpness(setting))
     tables = [correlation_table(runs), row_table(setting, runs)]
     values = {name: [correlation(run, *keys) for run in runs] for name, keys in PAIRS.items()}
@@ -41,30 +41,27 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 def correlation(run: Run, a: str, b: str) -> float:
     """Return Pearson's r over the rows of a run that have both numbers."""
-    first, second = finite_pair(run, a, b)
-    return pearson(first, second)
+    return pearson(*finite_rows(run.columns[a], run.columns[b]))
 
 
-def finite_pair(run: Run, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return two columns in the rows where both are finite."""
-    first = run.columns[a]
-    second = run.columns[b]
-    finite = np.isfinite(first) & np.isfinite(second)
-    return first[finite], second[finite]
+def rank_correlation(run: Run) -> float:
+    """Return Spearman's rho of ECE and batch sharpness over the rows that have both."""
+    return spearman(*finite_rows(run.columns[ECE], run.columns[BATCH]))
 
 
 def claim(setting: Setting, runs: list[Run]) -> Claim:
-    """Judge: the mean r over learning rates is strong."""
+    """Judge whether the mean r over learning rates is strong."""
     if not runs:
         return claim_without_runs(CORRELATES)
+
     correlations = [correlation(run, ECE, BATCH) for run in runs]
     return judge(
         CORRELATES,
-        found=f"{spread_text(correlations)} (n = {len(runs)} rates)",
+        found=f"{mean_std_text(correlations)} (n = {len(runs)} rates)",
         paper="strong",
-        holds=mean_and_spread(correlations)[0] >= STRONG,
+        holds=mean_and_std(correlations)[0] >= STRONG,
         rule=f"ours: mean r over learning rates of at least {STRONG}",
-        unless=[
+        reasons=[
             setting.why_not_judged,
             missing_runs(len(runs), len(sweeps.batch_sharpness(setting))),
         ],
@@ -81,12 +78,14 @@ def correlation_table(runs: list[Run]) -> Table:
     rows = []
     for run in runs:
         cells = (f"{correlation(run, *keys):.2f}" for keys in PAIRS.values())
-        ranks = spearman(*finite_pair(run, ECE, BATCH))
+        ranks = rank_correlation(run)
         peaks = (f"{smoothed_peak_step(run, key):,.0f}" for key in (ECE, GN, BATCH))
         rows.append((f"{edge(run):.0f}", str(len(run.rows)), *cells, f"{ranks:.2f}", *peaks))
     if len(runs) > 1:
-        means = (spread_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values())
-        rank_mean = spread_text([spearman(*finite_pair(run, ECE, BATCH)) for run in runs])
+        means = [
+            mean_std_text([correlation(run, *keys) for run in runs]) for keys in PAIRS.values()
+        ]
+        rank_mean = mean_std_text([rank_correlation(run) for run in runs])
         rows.append(("mean", "", *means, rank_mean, "", "", ""))
 
     correlations = (*(f"r: {name}" for name in PAIRS), "Spearman: ECE, batch")
@@ -100,7 +99,7 @@ def correlation_table(runs: list[Run]) -> Table:
 
 
 def caption(runs: list[Run]) -> str:
-    """Say which of the three peaks last, in how many runs."""
+    """Return the caption: in how many runs batch sharpness peaks last."""
     last = sum(
         smoothed_peak_step(run, BATCH)
         > max(smoothed_peak_step(run, ECE), smoothed_peak_step(run, GN))
@@ -113,7 +112,7 @@ def caption(runs: list[Run]) -> str:
 
 
 def row_table(setting: Setting, runs: list[Run]) -> Table:
-    """Lay out a few rows of every run, close together at the start."""
+    """Lay out a few rows of every run; early rows are close together."""
     rows = []
     for run in runs:
         for row in chosen_rows(run):
@@ -140,7 +139,7 @@ def row_table(setting: Setting, runs: list[Run]) -> Table:
 
 
 def chosen_rows(run: Run) -> list[dict[str, float]]:
-    """Return the first and last row and some between, each about as far on again as the last."""
+    """Return the first and last row and some between, at geometric distances."""
     count = len(run.rows)
     places = np.unique(np.geomspace(1, count, min(count, SHOWN_ROWS)).round().astype(int) - 1)
     return [run.rows[place] for place in places]

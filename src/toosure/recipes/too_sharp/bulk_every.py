@@ -1,4 +1,4 @@
-"""BulkSGD as the paper has it, its directions renewed at every step, beside GD and SGD."""
+"""BulkSGD as in the paper, with directions renewed at every step, beside GD and SGD."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,10 +17,10 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import bulk_sgd, figures, sweeps
-from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, bulk_name, settling_text
-from toosure.recipes.too_sharp.summaries import SMALL, mean_peak, peak_ece, peak_step, settling_step
+from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL, bulk_name, step_below_text
+from toosure.recipes.too_sharp.summaries import SMALL, mean_peak, peak_ece, peak_step, step_below
 from toosure.runs import Run
 
 REFERENCES = ("GD", "SGD")
@@ -28,7 +28,7 @@ PAPER_STEPS = 100_000
 
 
 def configs(setting: Setting) -> list[RunConfig]:
-    """Return the BulkSGD runs, then the runs of GD and SGD that they are compared with."""
+    """Return the BulkSGD runs, then the runs of GD and SGD to compare them with."""
     references = [
         config
         for name in REFERENCES
@@ -45,7 +45,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
         *peak_claims(setting, store, bulk),
         decay_claim(setting, store, bulk),
     ]
-    tables = [bulk_sgd.table(setting, store, bulk), settling_table(setting, store, bulk)]
+    tables = [bulk_sgd.table(setting, store, bulk), decay_table(setting, store, bulk)]
     return Findings(claims, tables)
 
 
@@ -53,20 +53,20 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> list[Claim]:
-    """Judge for each k: the mean peak over rates is substantially lower than GD's and SGD's."""
+    """Judge for each k whether the mean peak is substantially lower than GD's and SGD's."""
     references = {
         name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
         for name in REFERENCES
     }
     claims = []
     for removed, chosen in sweeps.by_directions(bulk).items():
-        says = (
+        statement = (
             f"BulkSGD, k = {removed}, directions renewed at every step, peaks substantially lower "
             "than GD and SGD"
         )
         runs = store.runs(chosen, diverged=True)
         if not runs or not all(references.values()):
-            claims += claims_without_runs(says)
+            claims += claims_without_runs(statement)
             continue
 
         peak = mean_peak(runs)
@@ -77,12 +77,12 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
         beside = ", ".join(f"{name} {value:.3f}" for name, value in reference_peaks.items())
         claims.append(
             judge(
-                says,
+                statement,
                 found=f"{peak:.3f}; {beside} (n = {len(runs)} rates)",
                 paper="substantially lower",
                 holds=peak < threshold,
                 rule=f"ours: below {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
-                unless=[
+                reasons=[
                     setting.why_not_judged,
                     missing_runs(present, len(chosen) + rates),
                     ends_before_peaks(runs, references),
@@ -93,35 +93,35 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
 
 
 def ends_before_peaks(runs: Sequence[Run], references: dict[str, list[Run]]) -> str:
-    """Return a reason where runs stop too early to have peaked, else an empty text."""
+    """Return the reason not to judge if runs end before the others peak, else an empty text."""
     end = min(run.last["step"] for run in runs)
     peak = max(peak_step(run) for of in references.values() for run in of)
     return f"ends at step {end:,}, GD and SGD peak up to {peak:,}" if end < peak else ""
 
 
 def decay_claim(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Claim:
-    """Judge: in every run ECE stays below .01 from an earlier step on than SGD's at that rate."""
-    says = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
+    """Judge whether ECE stays below .01 from an earlier step than SGD's, in every run."""
+    statement = "BulkSGD's training ECE decays faster than SGD's, directions renewed at every step"
     pairs = run_pairs(setting, store, bulk)
     if not pairs:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
-    earlier = [settling_step(run) < settling_step(sgd) for run, sgd in pairs]
-    settled = settling_text([run for run, _ in pairs])
-    sgd_settled = settling_text(list({sgd.name: sgd for _, sgd in pairs}.values()))
+    earlier = [step_below(run) < step_below(sgd) for run, sgd in pairs]
+    settled = step_below_text([run for run, _ in pairs])
+    sgd_settled = step_below_text(list({sgd.name: sgd for _, sgd in pairs}.values()))
     return judge(
-        says,
+        statement,
         found=f"{sum(earlier)} of {len(pairs)} runs; below {SMALL} from step {settled}, "
         f"SGD {sgd_settled}",
         paper="faster ECE decay",
         holds=all(earlier),
         rule=f"ours: stays below {SMALL} from an earlier step than SGD at the same rate, every run",
-        unless=[setting.why_not_judged, missing_runs(len(pairs), len(bulk))],
+        reasons=[setting.why_not_judged, missing_runs(len(pairs), len(bulk))],
     )
 
 
 def run_pairs(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> list[tuple[Run, Run]]:
-    """Return each BulkSGD run with the SGD run of its learning rate, where both are there."""
+    """Return each BulkSGD run with the SGD run of its learning rate, if both exist."""
     sgd = sgd_by_rate(setting)
     pairs = []
     for (rate, _), config in bulk.items():
@@ -140,8 +140,8 @@ def sgd_by_rate(setting: Setting) -> dict[str, RunConfig]:
 # -- tables and figures ---------------------------------------------------------------------
 
 
-def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
-    """Lay out peak and decay by number of directions left out."""
+def decay_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> Table:
+    """Lay out peak and decay by number of removed directions."""
     groups = {
         bulk_name(removed): store.runs(chosen, diverged=True)
         for removed, chosen in sweeps.by_directions(bulk).items()
@@ -155,8 +155,8 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
         (
             name,
             str(len(runs)),
-            spread_text([peak_ece(run) for run in runs], ".3f"),
-            settling_text(runs),
+            mean_std_text([peak_ece(run) for run in runs], ".3f"),
+            step_below_text(runs),
             f"{max(run.last['step'] for run in runs):,}",
         )
         for name, runs in groups.items()
@@ -171,7 +171,7 @@ def settling_table(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> 
 
 
 def paper_length(store: RunStore, bulk: sweeps.BulkRuns) -> str:
-    """Say how long the paper's number of steps would take at the speed of the slowest run."""
+    """Return how long the paper's number of steps would take at the speed of the slowest run."""
     shorter = [run.last for run in store.runs(bulk.values()) if run.last["step"] < PAPER_STEPS]
     per_step = [(row.get("seconds") or 0) / row["step"] for row in shorter]
     if not any(per_step):
@@ -180,7 +180,7 @@ def paper_length(store: RunStore, bulk: sweeps.BulkRuns) -> str:
     return f" At the speed of these runs the paper's {PAPER_STEPS:,} steps take {hours:.1f} hours."
 
 
-def of_bulk_every_step(setting: Setting, store: RunStore) -> list[Drawing]:
+def bulk_every_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 2 and A7 (A14 on CIFAR-100) of the runs renewed at every step."""
     columns = figures.bulk_columns(store, sweeps.bulk_every_step(setting))
     if not columns:

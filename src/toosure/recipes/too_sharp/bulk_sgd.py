@@ -14,21 +14,21 @@ from toosure.recipes.recipe import (
 )
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.too_sharp import sweeps
-from toosure.recipes.too_sharp.summaries import last_finite, peak_ece, rising_share
+from toosure.recipes.too_sharp.summaries import last_finite, peak_ece, share_of_increases
 from toosure.runs import Run
 
 
 def long_run_findings(setting: Setting, store: RunStore) -> Findings:
-    """Return what longer runs show: whether the length is what was missing."""
+    """Return claims and table of longer runs, to see whether length was missing."""
     configs = sweeps.long_bulk_sgd(setting)
     return Findings(claims(setting, store, configs), [table(setting, store, configs)])
 
 
 def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[Claim]:
-    """Judge: its sharpness reaches thousands while its loss still falls.
+    """Judge whether sharpness reaches thousands while the loss still falls.
 
-    The paper's claims are about directions found anew at every step, for 100,000 steps. Ours say
-    what they have of both.
+    The paper renews directions at every step, for 100,000 steps. Our claims name our length and
+    renewal.
     """
     config = next(iter(configs.values()))
     how = f"over {config.steps:,} steps{renewal_text(config)}"
@@ -41,7 +41,7 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
 
     highest = max(float(np.nanmax(run.columns["train/gn_sharpness"])) for run in runs)
     falls = [still_falls(run) for run in runs]
-    unless = [setting.why_not_judged, missing_runs(len(runs), len(configs))]
+    reasons = [setting.why_not_judged, missing_runs(len(runs), len(configs))]
     return [
         judge(
             sharp,
@@ -49,7 +49,7 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
             paper="thousands, over 100,000 steps, directions renewed at every step",
             holds=highest >= 1000,
             rule="ours: one of the runs above 1,000",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             falling,
@@ -58,13 +58,13 @@ def claims(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> list[
             holds=all(falls),
             rule="ours: complete, the least loss in the last quarter, the last below the first, "
             "in every run",
-            unless=unless,
+            reasons=reasons,
         ),
     ]
 
 
 def renewal_text(config: RunConfig) -> str:
-    """Say how a BulkSGD run renews its directions, where it does not solve for them every step."""
+    """Return how a BulkSGD run renews its directions; empty if it solves for them at every step."""
     settings = config.word("optimizer").settings
     refresh = int(settings.get("refresh", 1))
     if refresh > 1:
@@ -74,14 +74,14 @@ def renewal_text(config: RunConfig) -> str:
 
 
 def still_falls(run: Run) -> bool:
-    """Whether a run is complete, its loss least in the last quarter and below the first at last."""
+    """Whether a run is complete and its loss is least at a late row and ends below its start."""
     loss = run.columns["train/loss"]
     late = np.nanargmin(loss) >= 0.75 * (len(loss) - 1)
     return bool(run.status == "complete" and late and loss[-1] < loss[0])
 
 
 def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
-    """Judge: its loss goes up more often than SGD's over the same steps."""
+    """Judge whether the loss rises more often than SGD's over the same steps."""
     bulk_configs = sweeps.bulk_sgd(setting)
     sgd_configs = sweeps.rate_configs(setting, "SGD", setting.first_seed)
     bulk_runs = store.runs(bulk_configs.values(), diverged=True)
@@ -90,8 +90,8 @@ def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
         return claims_without_runs("BulkSGD oscillates")
 
     until = min(run.config["steps"] for run in bulk_runs)
-    bulk_share = float(np.mean([rising_share(run, until) for run in bulk_runs]))
-    sgd_share = float(np.mean([rising_share(run, until) for run in sgd_runs]))
+    bulk_share = float(np.mean([share_of_increases(run, until) for run in bulk_runs]))
+    sgd_share = float(np.mean([share_of_increases(run, until) for run in sgd_runs]))
 
     present = len(bulk_runs) + len(sgd_runs)
     expected = len(bulk_configs) + len(sgd_configs)
@@ -102,7 +102,7 @@ def oscillation_claims(setting: Setting, store: RunStore) -> list[Claim]:
         paper="steep oscillations",
         holds=bulk_share > sgd_share,
         rule="ours: more often than SGD",
-        unless=[setting.why_not_judged, missing_runs(present, expected)],
+        reasons=[setting.why_not_judged, missing_runs(present, expected)],
     )
     return [claim]
 
@@ -142,7 +142,7 @@ def table(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> Table:
 
 
 def run_cells(run: Run) -> tuple[str, ...]:
-    """Print one run, from its largest sharpness on."""
+    """Print one run, without its rate and k."""
     loss = run.columns["train/loss"]
     sharpness = run.columns["train/gn_sharpness"]
     return (
@@ -150,7 +150,7 @@ def run_cells(run: Run) -> tuple[str, ...]:
         f"{float(loss[0]):.3g}",
         f"{float(np.nanmin(loss)):.3g}",
         f"{last_finite(run, 'train/loss'):.3g}",
-        f"{rising_share(run):.0%}",
+        f"{share_of_increases(run):.0%}",
         f"{peak_ece(run):.3f}",
         f"{run.last['step']:,}",
     )

@@ -1,10 +1,9 @@
-"""CalMO (version 1 of the paper): ResNet-20 with and without it, judged at its best step."""
+"""CalMO (version 1 of the paper): ResNet-20 with and without it, at the best step."""
 
 from typing import Any
 
 from toosure.config import RunConfig
-from toosure.recipes.benchmark.record import Record
-from toosure.recipes.benchmark.score_files import score_files
+from toosure.recipes.benchmark.scored_rows import Row, ScoredRow, missing_in, score_rows
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -12,11 +11,10 @@ from toosure.recipes.recipe import (
     Table,
     claim_without_runs,
     judge,
-    missing_runs,
     single_run,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import paper
 
 OPTIMIZERS = {
@@ -34,7 +32,7 @@ METHODS: dict[str, dict[str, str]] = {
     "focal": {"loss": "focal"},
 }
 Cell = tuple[str, str]  # optimizer, method
-CellRecords = dict[Cell, list[Record]]  # one entry of the list per seed
+ScoredCells = dict[Cell, ScoredRow]
 CELLS: tuple[Cell, ...] = tuple((name, method) for name in OPTIMIZERS for method in METHODS)
 # The cells with three seeds, which are judged one by one.
 SGD: tuple[Cell, ...] = (("SGD", "CE"), ("SGD", "CalMO"))
@@ -66,14 +64,14 @@ def config(setting: Setting, cell: Cell, seed: int) -> RunConfig:
 
 
 def cell_configs(setting: Setting, cell: Cell) -> list[RunConfig]:
-    """Return a cell's runs: three seeds of SGD and Muon with and without CalMO, one of the rest."""
+    """Return a cell's runs: three seeds of SGD and Muon with and without CalMO, else one."""
     if cell in MAIN and not setting.quick:
         return [config(setting, cell, seed) for seed in setting.seeds_or(0, 1, 2)]
     return [config(setting, cell, setting.first_seed)]
 
 
 def configs(setting: Setting, cells: tuple[Cell, ...] = SGD) -> list[RunConfig]:
-    """Return the runs of several cells; there are none on other data than CIFAR-10."""
+    """Return the runs of several cells; none on data other than CIFAR-10."""
     if setting.data != "cifar10":
         return []
     return [each for cell in cells for each in cell_configs(setting, cell)]
@@ -83,98 +81,82 @@ def configs(setting: Setting, cells: tuple[Cell, ...] = SGD) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore, cells: tuple[Cell, ...] = SGD) -> Findings:
-    """Return accuracy and ECE at the best step, and whether CalMO calibrates at no cost."""
-    records = read_cells(setting, store, cells)
+    """Return accuracy and ECE at the best step, and the claims on CalMO."""
+    scored = score_cells(setting, store, cells)
     claims = [
-        improvement_claim(setting, name, records[name, "CE"], records[name, "CalMO"])
+        improvement_claim(setting, name, scored[name, "CE"], scored[name, "CalMO"])
         for name in dict.fromkeys(name for name, _ in cells)
     ]
-    return Findings(claims, [table(records)], unrounded(records))
+    return Findings(claims, [table(scored)], unrounded(scored))
 
 
-def read_cells(setting: Setting, store: RunStore, cells: tuple[Cell, ...]) -> CellRecords:
-    """Score the test predictions at each run's best step, in the order of the paper's table.
+def score_cells(setting: Setting, store: RunStore, cells: tuple[Cell, ...]) -> ScoredCells:
+    """Score the test predictions at each run's best step, in the order of the paper's table."""
+    rows = {}
+    for cell in CELLS:
+        if cell in cells:
+            own = cell_configs(setting, cell)
+            rows[cell] = Row(" ".join(cell), tuple(own), len(own))
 
-    Runs whose scores are kept need no folder.
-    """
-    files = score_files(setting)
-    files.add(store.runs(configs(setting, cells)), keep_examples=False)
-    return {
-        cell: [
-            files.records[each.name]
-            for each in cell_configs(setting, cell)
-            if each.name in files.records
-        ]
-        for cell in CELLS
-        if cell in cells
-    }
+    scored, _ = score_rows(setting, store, list(rows.values()), save_examples=False)
+    return dict(zip(rows, scored, strict=True))
 
 
-def unrounded(records: CellRecords) -> dict[str, Any]:
+def unrounded(cells: ScoredCells) -> dict[str, Any]:
     """Return every score as plain dictionaries, for the JSON file."""
     return {
-        " ".join(cell): [{**each.test, "step": each.step} for each in of]
-        for cell, of in records.items()
+        row.name: [{**record.test, "step": record.step} for record in row.records]
+        for row in cells.values()
     }
 
 
-def mean_of(records: list[Record], score: str) -> float:
-    """Return the mean of a score of the test images over seeds."""
-    return mean_and_spread([each.test[score] for each in records])[0]
+def improvement_claim(setting: Setting, name: str, plain: ScoredRow, calmo: ScoredRow) -> Claim:
+    """Judge whether CalMO has a lower mean test ECE at no lower accuracy."""
+    statement = f"CalMO with {name}: lower test ECE at no lower accuracy"
+    if not plain.records or not calmo.records:
+        return claim_without_runs(statement)
 
+    plain_accuracy = plain.mean("accuracy")
+    calmo_accuracy = calmo.mean("accuracy")
+    plain_ece = plain.mean("ece")
+    calmo_ece = calmo.mean("ece")
 
-def improvement_claim(
-    setting: Setting, name: str, plain: list[Record], calmo: list[Record]
-) -> Claim:
-    """Judge: lower test ECE at no lower accuracy, by the means over seeds."""
-    says = f"CalMO with {name}: lower test ECE at no lower accuracy"
-    if not plain or not calmo:
-        return claim_without_runs(says)
-
-    plain_accuracy = mean_of(plain, "accuracy")
-    calmo_accuracy = mean_of(calmo, "accuracy")
-    plain_ece = mean_of(plain, "ece")
-    calmo_ece = mean_of(calmo, "ece")
-
-    n = f"(n = {len(plain)}, {len(calmo)})"
+    n = f"(n = {len(plain.records)}, {len(calmo.records)})"
     theirs = [paper.CALMO[name, method] for method in ("CE", "CalMO")]
-    expected = sum(len(cell_configs(setting, (name, method))) for method in ("CE", "CalMO"))
     return judge(
-        says,
+        statement,
         found=f"{100 * plain_accuracy:.1f} % / {plain_ece:.3f} -> "
         f"{100 * calmo_accuracy:.1f} % / {calmo_ece:.3f} {n}",
         paper=" -> ".join(f"{accuracy:.1f} % / {ece:.3f}" for accuracy, ece in theirs),
         holds=calmo_ece < plain_ece and calmo_accuracy >= plain_accuracy,
         rule="ours: by the means over seeds",
-        unless=[
+        reasons=[
             setting.why_not_judged,
-            missing_runs(len(plain) + len(calmo), expected),
-            single_run(len(plain), len(calmo)),
+            missing_in([plain, calmo]),
+            single_run(len(plain.records), len(calmo.records)),
         ],
     )
 
 
-def table(records: CellRecords) -> Table:
+def table(cells: ScoredCells) -> Table:
     """Lay out one row per cell, the paper's figures beside ours."""
     rows = []
-    for cell, of in records.items():
-        if not of:
+    for cell, row in cells.items():
+        if not row.records:
             continue
         accuracy, ece = paper.CALMO[cell]
+        steps = [r.config.steps if r.step is None else r.step for r in row.records]
+        step_times = [1000 * r.training_seconds / r.config.steps for r in row.records]
         rows.append(
             (
                 *cell,
-                str(len(of)),
-                spread_text(
-                    [each.config.steps if each.step is None else each.step for each in of], ".0f"
-                ),
-                spread_text([100 * each.test["accuracy"] for each in of], ".1f"),
-                spread_text([each.test["ece"] for each in of], ".3f"),
+                str(len(row.records)),
+                mean_std_text(steps, ".0f"),
+                mean_std_text(row.points("accuracy"), ".1f"),
+                mean_std_text(row.values("ece"), ".3f"),
                 f"{accuracy:.1f}",
                 f"{ece:.3f}",
-                spread_text(
-                    [1000 * each.training_seconds / each.config.steps for each in of], ".1f"
-                ),
+                mean_std_text(step_times, ".1f"),
             )
         )
 

@@ -1,4 +1,4 @@
-"""CalMO's whole table (version 1 of the paper): four optimizers, six methods, one seed a cell."""
+"""CalMO's whole table (version 1 of the paper): four optimizers, six methods, one seed each."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ from toosure.recipes.recipe import (
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import pearson, spearman
 from toosure.recipes.too_sharp import calmo, paper
-from toosure.recipes.too_sharp.calmo import Cell, CellRecords
+from toosure.recipes.too_sharp.calmo import Cell, ScoredCells
 
 Means = dict[Cell, tuple[float, float]]  # accuracy as a share of 1, ECE
 
 QUICK_METHODS = ("CE", "label smoothing", "focal")  # a step is one or two passes
 NEW_CELLS = tuple(cell for cell in calmo.CELLS if cell not in calmo.MAIN)
-# The order in which `--limit` takes them: many cells for little time first, and at the end those
-# that the part `calmo` trains with three seeds.
+# The order for `--limit`: cheap cells first, and last the cells that `calmo` trains with three
+# seeds.
 CELLS = (
     *(cell for cell in NEW_CELLS if cell[1] in QUICK_METHODS),
     *(cell for cell in NEW_CELLS if cell[1] not in QUICK_METHODS),
@@ -33,19 +33,19 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Pattern:
-    """A comparison of two columns of the paper's table, made once per optimizer.
+    """A comparison of two columns of the paper's table, once per optimizer.
 
-    It says that `method` has a lower ECE than `rival` (or, by `accuracy`, is more often right).
-    The optimizers where the paper's own figures show it are those where ours must.
+    `method` has a lower ECE than `rival`, or a higher accuracy. Our runs must show it under every
+    optimizer under which the paper's figures do.
     """
 
-    says: str
+    statement: str
     method: str
     rival: str
     quantity: str = "ECE"
 
     def holds_in(self, means: Means, optimizer: str) -> bool:
-        """Whether the figures of one optimizer show it."""
+        """Whether the figures of one optimizer show the pattern."""
         accuracy, ece = means[optimizer, self.method]
         rival_accuracy, rival_ece = means[optimizer, self.rival]
         if self.quantity == "accuracy":
@@ -69,27 +69,25 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the whole table beside the paper's, and what its columns show."""
-    records = calmo.read_cells(setting, store, CELLS)
-    means = cell_means(records)
+    """Return the whole table beside the paper's, and the claims on its columns."""
+    scored = calmo.score_cells(setting, store, CELLS)
+    means = cell_means(scored)
 
     single = [
-        calmo.improvement_claim(setting, name, records[name, "CE"], records[name, "CalMO"])
+        calmo.improvement_claim(setting, name, scored[name, "CE"], scored[name, "CalMO"])
         for name in ("AdamW", "SAM")
     ]
     patterns = [pattern_claim(setting, pattern, means) for pattern in PATTERNS]
-    tables = [grid(setting, means), calmo.table(records)]
-    if setting.as_in_the_paper:
+    tables = [grid(setting, means), calmo.table(scored)]
+    if setting.on_paper_data:
         tables.insert(1, agreement_table(means))
-    return Findings([*patterns, *single], tables, calmo.unrounded(records))
+    return Findings([*patterns, *single], tables, calmo.unrounded(scored))
 
 
-def cell_means(records: CellRecords) -> Means:
+def cell_means(cells: ScoredCells) -> Means:
     """Return mean accuracy and ECE over the seeds of each cell that has a run."""
     return {
-        cell: (calmo.mean_of(of, "accuracy"), calmo.mean_of(of, "ece"))
-        for cell, of in records.items()
-        if of
+        cell: (row.mean("accuracy"), row.mean("ece")) for cell, row in cells.items() if row.records
     }
 
 
@@ -97,28 +95,28 @@ def cell_means(records: CellRecords) -> Means:
 
 
 def pattern_claim(setting: Setting, pattern: Pattern, means: Means) -> Claim:
-    """Judge: ours shows it under every optimizer under which the paper's table does.
+    """Judge whether our runs show a pattern under every optimizer under which the paper's do.
 
-    One seed of one cell decides nothing; the comparison is repeated under up to four optimizers,
+    One seed of one cell decides nothing. The comparison is repeated under up to four optimizers,
     and the sign must be the paper's under all of them.
     """
     shown = [name for name in calmo.OPTIMIZERS if pattern.holds_in(paper.CALMO, name)]
-    says = f"CalMO's table: {pattern.says} under {', '.join(shown)}"
+    statement = f"CalMO's table: {pattern.statement} under {', '.join(shown)}"
     present = [
         name for name in shown if (name, pattern.method) in means and (name, pattern.rival) in means
     ]
     if not present:
-        return Claim(says, "–", note="of no optimizer are both columns there")
+        return Claim(statement, "–", note="of no optimizer are both columns there")
 
     ours = [name for name in present if pattern.holds_in(means, name)]
     missing = missing_runs(len(present), len(shown)).replace("runs", "comparisons")
     return judge(
-        says,
+        statement,
         found=f"{len(ours)} of {len(present)}" + (f": {', '.join(ours)}" if ours else ""),
         paper=f"{len(shown)} of {len(calmo.OPTIMIZERS)} optimizers",
         holds=ours == present,
         rule="ours: the paper's sign under each of them, by the means over seeds",
-        unless=[setting.why_not_judged, missing],
+        reasons=[setting.why_not_judged, missing],
     )
 
 
@@ -126,18 +124,18 @@ def pattern_claim(setting: Setting, pattern: Pattern, means: Means) -> Claim:
 
 
 def grid(setting: Setting, means: Means) -> Table:
-    """Lay out accuracy / ECE as the paper does, its figures below ours on its own data."""
+    """Lay out accuracy / ECE as in the paper, with its figures below ours on its own data."""
     rows = []
     for name in calmo.OPTIMIZERS:
         ours = (
-            score_text(100 * means[name, method][0], means[name, method][1])
+            cell_text(100 * means[name, method][0], means[name, method][1])
             if (name, method) in means
             else "–"
             for method in calmo.METHODS
         )
         rows.append((name, *ours))
-        if setting.as_in_the_paper:
-            theirs = (score_text(*paper.CALMO[name, method]) for method in calmo.METHODS)
+        if setting.on_paper_data:
+            theirs = (cell_text(*paper.CALMO[name, method]) for method in calmo.METHODS)
             rows.append(("  the paper", *theirs))
 
     note = (
@@ -148,12 +146,12 @@ def grid(setting: Setting, means: Means) -> Table:
     return Table("CalMO's whole table", ("", *calmo.METHODS), tuple(rows), note)
 
 
-def score_text(accuracy: float, ece: float) -> str:
+def cell_text(accuracy: float, ece: float) -> str:
     return f"{accuracy:.1f} / {ece:.3f}"
 
 
 def agreement_table(means: Means) -> Table:
-    """Say how far our cells are from the paper's, and whether they come in its order."""
+    """Lay out how far our cells are from the paper's, and how well their order agrees."""
     cells = list(means)
     ours = np.array([(100 * means[cell][0], means[cell][1]) for cell in cells]).reshape(-1, 2)
     theirs = np.array([paper.CALMO[cell] for cell in cells]).reshape(-1, 2)

@@ -15,7 +15,7 @@ BOTH_REGIMES = "The run goes from overlap to separation"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the slack of every statement of the two theorems at every measured step."""
+    """Return the slack of each statement of the two theorems at every measured step."""
     run = store.run(sweeps.certified_run(setting))
     if run is None:
         return Findings(claims_without_runs(THEOREMS_HOLD, BOTH_REGIMES))
@@ -23,7 +23,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def statements(run: Run) -> list[str]:
-    """Return the statements of Theorems 4.1 and 4.2 that were checked along a run."""
+    """Return the statements of Theorems 4.1 and 4.2 checked along a run."""
     keys = (key.removeprefix(PREFIX) for key in run.columns if key.startswith(PREFIX))
     return sorted(name for name in keys if name.startswith(("4.1", "4.2")))
 
@@ -39,7 +39,7 @@ def is_separated(run: Run) -> np.ndarray:
 
 
 def claims(run: Run) -> list[Claim]:
-    """Judge: no statement fails at any step, and both regimes were seen."""
+    """Judge whether no statement ever fails, and whether both regimes occur."""
     failed = run.columns["train/certificate_failed"]
     checks = sum(int(np.isfinite(run.columns[PREFIX + name]).sum()) for name in statements(run))
     separated = is_separated(run)

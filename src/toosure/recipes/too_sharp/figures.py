@@ -1,4 +1,4 @@
-"""Figures 1, 2 and A1-A17 of the paper from run folders, and what each one shows."""
+"""Figures 1, 2 and A1-A17 of the paper, drawn from run folders."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,11 +9,11 @@ from toosure.recipes import drawings
 from toosure.recipes.drawings import Column, MeanSeries
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread
+from toosure.recipes.series import mean_and_std
 from toosure.recipes.too_sharp import (
     batch_sharpness,
     certificates,
-    couplings,
+    correlations,
     paper,
     rise_and_fall,
     sweeps,
@@ -36,7 +36,7 @@ DRAWN_STATEMENTS = ("4.1 (i)", "4.1 (ii)", "4.2 (i) lower", "4.2 (i) upper")
 def labelled_runs(
     store: RunStore, configs: Sequence[RunConfig], labels: Sequence[str]
 ) -> dict[str, Run]:
-    """Return the runs that are there, by label."""
+    """Return the available runs by label."""
     pairs = zip(labels, configs, strict=True)
     return {label: run for label, config in pairs if (run := store.run(config)) is not None}
 
@@ -46,7 +46,7 @@ def rate_labels(setting: Setting, name: str) -> list[str]:
 
 
 def runs_by_rate(setting: Setting, store: RunStore, name: str) -> dict[str, Run]:
-    """Return the runs of a column of Table 1, labelled by their learning rate."""
+    """Return the runs of a column of Table 1 by learning rate."""
     configs = sweeps.rate_configs(setting, name, setting.first_seed)
     return labelled_runs(store, configs, rate_labels(setting, name))
 
@@ -56,7 +56,7 @@ def both_splits(runs: dict[str, Run], prefix: str = "") -> list[Column]:
 
 
 def paper_number(setting: Setting, *numbers: str) -> str:
-    """Return the paper's number of a figure: the first for CIFAR-10, the second for CIFAR-100."""
+    """Return the paper's number of a figure: the first on CIFAR-10, the second on CIFAR-100."""
     which = {"cifar10": 0, "cifar100": 1}[setting.data]
     if setting.quick or which >= len(numbers):
         return ""
@@ -77,7 +77,7 @@ def optimizer_drawing(setting: Setting, name: str, runs: dict[str, Run]) -> Draw
 # -- Figure 1 and Table 1 -------------------------------------------------------------------
 
 
-def of_figure_1(setting: Setting, store: RunStore) -> list[Drawing]:
+def figure_1_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figure 1: GD beside SGD."""
     columns = [
         Column(name, runs_by_rate(setting, store, name)) for name in rise_and_fall.OPTIMIZERS
@@ -92,7 +92,7 @@ def of_figure_1(setting: Setting, store: RunStore) -> list[Drawing]:
     return [drawing]
 
 
-def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
+def table_1_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return the portraits A1 (A8), Table 1 as a picture, A2 to A6 (A9 to A13), and A15."""
     groups = {name: runs_by_rate(setting, store, name) for name in sweeps.optimizers(setting)}
     groups = {name: runs for name, runs in groups.items() if runs}
@@ -113,7 +113,7 @@ def of_table_1(setting: Setting, store: RunStore) -> list[Drawing]:
         "table1",
         "Table 1 as a picture",
         "r with sharpness, ours beside the paper's."
-        if setting.as_in_the_paper
+        if setting.on_paper_data
         else "r with sharpness.",
         partial(draw_correlations, setting, store),
     )
@@ -138,14 +138,14 @@ def sam_and_muon(setting: Setting, store: RunStore) -> list[Drawing]:
 
 def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
     """Draw Table 1: our mean r of train and test ECE beside the paper's."""
-    by_row = couplings.read_couplings(setting, store)
+    by_row = correlations.read_correlations(setting, store)
     names = list(sweeps.optimizers(setting))
     series = []
     for row in ("train ECE", "test ECE"):
-        rates = [couplings.of_first_seed(by_row[row][name]) for name in names]
-        ours = [mean_and_spread(couplings.correlations(each)) for each in rates]
+        rates = [correlations.of_first_seed(by_row[row][name]) for name in names]
+        ours = [mean_and_std(correlations.over_rates(each)) for each in rates]
         theirs = [paper.TABLE_1[row][name] for name in names]
-        shown = {"ours": ours, "the paper": theirs} if setting.as_in_the_paper else {"ours": ours}
+        shown = {"ours": ours, "the paper": theirs} if setting.on_paper_data else {"ours": ours}
         for source, pairs in shown.items():
             means, deviations = zip(*pairs, strict=True)
             series.append(MeanSeries(f"{row}, {source}", means, deviations))
@@ -155,8 +155,8 @@ def draw_correlations(setting: Setting, store: RunStore) -> "Figure":
 # -- BulkSGD --------------------------------------------------------------------------------
 
 
-def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
-    """Return Figure 2, BulkSGD, and the optimizers beside each other."""
+def bulk_sgd_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
+    """Return Figure 2, the figure of BulkSGD, and one run of each optimizer side by side."""
     columns = bulk_columns(store, sweeps.bulk_sgd(setting))
     one_each = one_run_per_optimizer(setting, store)
 
@@ -182,7 +182,7 @@ def of_bulk_sgd(setting: Setting, store: RunStore) -> list[Drawing]:
 
 
 def bulk_columns(store: RunStore, bulk: sweeps.BulkRuns) -> list[Column]:
-    """Return the BulkSGD runs that are there, one column per learning rate."""
+    """Return the available BulkSGD runs, one column per learning rate."""
     by_rate: dict[str, dict[str, Run]] = {}
     for (rate, k), config in bulk.items():
         run = store.run(config, diverged=True)
@@ -192,14 +192,14 @@ def bulk_columns(store: RunStore, bulk: sweeps.BulkRuns) -> list[Column]:
 
 
 def runs_of_columns(columns: Sequence[Column]) -> dict[str, Run]:
-    """Return the runs of all columns, by the title of the column and their label in it."""
+    """Return the runs of all columns, labelled by column and label."""
     return {
         f"{column.title}, {label}": run for column in columns for label, run in column.runs.items()
     }
 
 
 def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:
-    """Return one run of each optimizer: its third learning rate of four, and BulkSGD's first."""
+    """Return one run of each optimizer: its last but one learning rate, and k = 1 of BulkSGD."""
     runs: dict[str, Run | None] = {}
     for name in sweeps.optimizers(setting):
         runs[name] = store.run(sweeps.rate_configs(setting, name, setting.first_seed)[-2])
@@ -211,7 +211,7 @@ def one_run_per_optimizer(setting: Setting, store: RunStore) -> dict[str, Run]:
 # -- squared error and theorems -------------------------------------------------------------
 
 
-def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
+def mse_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return Figures A16 and A17: trajectories and reliability diagrams under squared error."""
     labels = [f"lr {rate}" for rate in sweeps.squared_error_rates(setting)]
     groups = {
@@ -241,7 +241,7 @@ def of_mse(setting: Setting, store: RunStore) -> list[Drawing]:
     return [*trajectories, reliability]
 
 
-def of_batch_sharpness(setting: Setting, store: RunStore) -> list[Drawing]:
+def batch_sharpness_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return ECE, Gauss-Newton and batch sharpness along SGD, one above the other."""
     configs = sweeps.batch_sharpness(setting)
     runs = labelled_runs(store, configs, rate_labels(setting, "SGD")[: len(configs)])
@@ -256,7 +256,7 @@ def of_batch_sharpness(setting: Setting, store: RunStore) -> list[Drawing]:
     return [drawing]
 
 
-def of_certificates(setting: Setting, store: RunStore) -> list[Drawing]:
+def certificate_drawings(setting: Setting, store: RunStore) -> list[Drawing]:
     """Return the slack of the theorems along the run."""
     run = store.run(sweeps.certified_run(setting))
     if run is None:

@@ -1,4 +1,4 @@
-"""Flat minima against directional flatness: peaks, areas and ends of ECE, by optimizer."""
+"""Flat minima or directional flatness: peaks, areas and ends of ECE, by optimizer."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import spread_text
+from toosure.recipes.series import mean_std_text
 from toosure.recipes.too_sharp import bulk_sgd, sweeps
 from toosure.recipes.too_sharp.summaries import (
     SMALL,
@@ -25,16 +25,16 @@ from toosure.recipes.too_sharp.summaries import (
     last_finite,
     mean_peak,
     peak_ece,
-    rising_share,
-    settling_step,
+    share_of_increases,
+    step_below,
 )
 from toosure.runs import Run
 
-SUBSTANTIAL = 0.8  # of a peak; below it is "substantially lower", for which the paper has no figure
+SUBSTANTIAL = 0.8  # of a peak: ours for "substantially lower"; the paper has no figure
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the two hypotheses as a table and as claims, with BulkSGD's own claims (Figure 2)."""
+    """Return claims and table of the two hypotheses, and BulkSGD's own claims (Figure 2)."""
     runs = runs_by_optimizer(setting, store)
     bulk_runs = sweeps.bulk_sgd(setting)
     claims = [
@@ -49,7 +49,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 def runs_by_optimizer(
     setting: Setting, store: RunStore, with_bulk: bool = True
 ) -> dict[str, list[Run]]:
-    """Return the runs by optimizer, BulkSGD by how many directions it leaves out."""
+    """Return the runs by optimizer; BulkSGD by number of removed directions."""
     groups = {
         name: store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
         for name in sweeps.optimizers(setting)
@@ -67,12 +67,12 @@ def bulk_name(removed: int) -> str:
 
 
 def bulk_sizes(setting: Setting) -> dict[str, int]:
-    """Return how many runs each group of BulkSGD has where none is missing."""
+    """Return the number of runs in each complete group of BulkSGD."""
     return Counter(bulk_name(k) for _, k in sweeps.bulk_sgd(setting))
 
 
 def expected_runs(setting: Setting, name: str) -> int:
-    """Return how many runs a group has where none is missing."""
+    """Return the number of runs in a complete group."""
     columns = sweeps.optimizers(setting)
     return len(columns[name].rates) if name in columns else bulk_sizes(setting)[name]
 
@@ -81,18 +81,18 @@ def expected_runs(setting: Setting, name: str) -> int:
 
 
 def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Claim]:
-    """Judge Sec. 3.2: SAM peaks as GD does; Muon and BulkSGD peak lower."""
-    says = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
+    """Judge Sec. 3.2: SAM's peak is comparable with GD's; Muon and BulkSGD peak lower."""
+    statement = {"SAM": "Hypothesis 1 fails: SAM's peak training ECE is comparable with GD's"}
     for name in ("Muon", *bulk_sizes(setting)):
-        says[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
+        statement[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
 
     peaks = {name: mean_peak(of) for name, of in runs.items()}
     if not {"GD", "SGD"} <= peaks.keys():
-        return claims_without_runs(*says.values())
+        return claims_without_runs(*statement.values())
     threshold = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])
 
     claims = []
-    for name, sentence in says.items():
+    for name, sentence in statement.items():
         if name not in peaks:
             claims += claims_without_runs(sentence)
             continue
@@ -109,7 +109,7 @@ def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Clai
                 paper="substantially lower" if lower else "comparable",
                 holds=(peaks[name] < threshold) == lower,
                 rule=f"ours: {side} {SUBSTANTIAL} of the lower of GD and SGD, {threshold:.3f}",
-                unless=[setting.why_not_judged, missing_runs(present, expected)],
+                reasons=[setting.why_not_judged, missing_runs(present, expected)],
             )
         )
     return claims
@@ -128,9 +128,9 @@ def comparison_table(setting: Setting, groups: dict[str, list[Run]]) -> Table:
             (
                 name,
                 str(len(runs)),
-                spread_text([peak_ece(run) for run in runs], ".3f"),
-                spread_text([ece_area(run, until) for run in runs], ".1f"),
-                settling_text(runs),
+                mean_std_text([peak_ece(run) for run in runs], ".3f"),
+                mean_std_text([ece_area(run, until) for run in runs], ".1f"),
+                step_below_text(runs),
                 f"{min(sharpness):.3g} to {max(sharpness):.3g}",
                 f"{runs[0].last['step']:,}",
             )
@@ -154,15 +154,15 @@ def comparison_table(setting: Setting, groups: dict[str, list[Run]]) -> Table:
 
 
 def shortest_length(setting: Setting) -> int:
-    """Return the length of the shortest runs, up to which all can be compared."""
+    """Return the length of the shortest runs, up to which all are comparable."""
     lengths = [column.steps for column in sweeps.optimizers(setting).values()]
     lengths += [config.steps for config in sweeps.bulk_sgd(setting).values()]
     return min(lengths)
 
 
-def settling_text(runs: Sequence[Run]) -> str:
-    """Print the mean step at which runs settled, and how many did."""
-    steps = [step for step in map(settling_step, runs) if math.isfinite(step)]
+def step_below_text(runs: Sequence[Run]) -> str:
+    """Print the mean step from which ECE stays small, and in how many runs it does."""
+    steps = [step for step in map(step_below, runs) if math.isfinite(step)]
     if not steps:
         return f"never (0 of {len(runs)})"
     return f"{np.mean(steps):,.0f} ({len(steps)} of {len(runs)})"
@@ -176,9 +176,9 @@ def unrounded(groups: dict[str, list[Run]]) -> dict[str, Any]:
                 "run": run.name,
                 "peak": peak_ece(run),
                 "area": ece_area(run),
-                "settled": settling_step(run),
+                "settled": step_below(run),
                 "end_sharpness": last_finite(run, "train/gn_sharpness"),
-                "rises": rising_share(run),
+                "rises": share_of_increases(run),
             }
             for run in runs
         ]

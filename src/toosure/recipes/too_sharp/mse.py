@@ -1,4 +1,4 @@
-"""Squared error (App. D): under-confidence by construction, and sharpness that does not decay."""
+"""Squared error (App. D): under-confident by construction, and sharpness does not decay."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import coupling, spread_text
+from toosure.recipes.series import correlate, mean_std_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run
 
@@ -26,15 +26,11 @@ SENTENCES = (
 )
 
 
-def class_count(setting: Setting) -> int:
-    return 10 if setting.quick else CLASSES[setting.data]
-
-
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return the end of each run, and whether it lies where App. D says."""
+    """Return the end of each run, and the claims of App. D on it."""
     configs = sweeps.squared_error(setting)
     groups = {name: store.runs(of) for name, of in configs.items()}
-    limit = paper.mse_confidence(class_count(setting))
+    limit = paper.mse_confidence(10 if setting.quick else CLASSES[setting.data])
 
     header = (
         "",
@@ -61,9 +57,9 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def row(name: str, run: Run) -> tuple[str, ...]:
-    """Print the last row of a run, and how its ECE and sharpness correlate."""
+    """Print the last row of a run, and the correlation of its ECE and sharpness."""
     columns = run.columns
-    r = coupling(columns["train/ece"], columns["train/gn_sharpness"], columns["train/loss"])
+    r = correlate(columns["train/ece"], columns["train/gn_sharpness"], columns["train/loss"])
     return (
         name,
         run.config["optimizer"],
@@ -83,13 +79,13 @@ def last_sharpness_share(run: Run) -> float:
 
 
 def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[Claim]:
-    """Judge every run: confidence far below accuracy, close to its limit; sharpness stays.
+    """Judge every run: confidence far below accuracy and near its limit, sharpness that stays.
 
     These follow from the loss itself, so they are judged on any data.
     """
-    says = [f"MSE, {name}: {sentence}" for sentence in SENTENCES]
+    statement = [f"MSE, {name}: {sentence}" for sentence in SENTENCES]
     if not runs:
-        return claims_without_runs(*says)
+        return claims_without_runs(*statement)
 
     gaps = [run.last["train/confidence"] - run.last["train/accuracy"] for run in runs]
     confidences = [run.last["train/confidence"] for run in runs]
@@ -97,38 +93,38 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
     shares = [last_sharpness_share(run) for run in runs]
 
     n = f"n = {len(runs)} rates"
-    unless = [missing_runs(len(runs), expected)]
+    reasons = [missing_runs(len(runs), expected)]
     return [
         judge(
-            says[0],
-            found=f"confidence minus accuracy {spread_text(gaps)} ({n})",
+            statement[0],
+            found=f"confidence minus accuracy {mean_std_text(gaps)} ({n})",
             paper="severely",
             holds=all(gap < -0.2 for gap in gaps),
             rule="ours: every run below -.2",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
-            says[1],
-            found=f"{spread_text(confidences, '.3f')} ({n})",
+            statement[1],
+            found=f"{mean_std_text(confidences, '.3f')} ({n})",
             paper=f"{limit:.3f}",
             holds=all(abs(confidence / limit - 1) < NEAR for confidence in confidences),
             rule=f"ours: every run within {NEAR:.0%} of it",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
-            says[2],
-            found=f"{spread_text(errors, '.3f')} ({n})",
+            statement[2],
+            found=f"{mean_std_text(errors, '.3f')} ({n})",
             paper="large",
             holds=all(error > 0.2 for error in errors),
             rule="ours: every run above .2",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
-            says[3],
-            found=f"end is {spread_text(shares)} of the largest ({n})",
+            statement[3],
+            found=f"end is {mean_std_text(shares)} of the largest ({n})",
             paper="does not attenuate",
             holds=all(share > 0.5 for share in shares),
             rule="ours: every run ends above half of its largest",
-            unless=unless,
+            reasons=reasons,
         ),
     ]

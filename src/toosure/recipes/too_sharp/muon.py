@@ -1,4 +1,4 @@
-"""Muon's large margins: calibrated on the training set, far too sure on test data."""
+"""Muon's large margins: calibrated on training data, over-confident on test data."""
 
 from toosure.recipes.recipe import (
     Claim,
@@ -10,7 +10,7 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text
 from toosure.recipes.too_sharp import sweeps
 from toosure.recipes.too_sharp.hypotheses import runs_by_optimizer
 from toosure.recipes.too_sharp.summaries import SMALL, value_at
@@ -34,7 +34,7 @@ OVERCONFIDENT = "Muon is severely over-confident on test data"
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return Muon's margins and its gap between training and test beside the others'."""
+    """Return Muon's margins, and its gap between training and test, beside the others."""
     columns = sweeps.optimizers(setting)
     until = min(column.steps for column in columns.values())  # the same step for all
     groups = runs_by_optimizer(setting, store, with_bulk=False)
@@ -44,14 +44,14 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     }
 
     rows = tuple(
-        (name, *(spread_text(numbers, ".3g") for numbers in by_key.values()))
+        (name, *(mean_std_text(numbers, ".3g") for numbers in by_key.values()))
         for name, by_key in values.items()
     )
     note = f"At step {until:,} of every run, mean ± standard deviation over learning rates."
     table = Table("Muon's margins", ("", *COLUMNS), rows, note)
 
     means = {
-        name: {key: mean_and_spread(numbers)[0] for key, numbers in by_key.items()}
+        name: {key: mean_and_std(numbers)[0] for key, numbers in by_key.items()}
         for name, by_key in values.items()
     }
     present = sum(map(len, groups.values()))
@@ -68,7 +68,7 @@ def quantity(run: Run, key: str, step: float) -> float:
 
 
 def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -> list[Claim]:
-    """Judge: the largest margins of all, training ECE near zero, the largest gap on test data."""
+    """Judge whether Muon has the largest margins, a small training ECE, the largest test gap."""
     if "Muon" not in means:
         return claims_without_runs(LARGE_MARGINS, CALIBRATED, OVERCONFIDENT)
     muon = means["Muon"]
@@ -80,7 +80,7 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
     def is_largest(key: str) -> bool:
         return muon[key] > max((by_key[key] for by_key in others), default=float("inf"))
 
-    unless = [setting.why_not_judged, missing]
+    reasons = [setting.why_not_judged, missing]
     return [
         judge(
             LARGE_MARGINS,
@@ -88,7 +88,7 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
             paper="unusually large",
             holds=is_largest(MARGIN),
             rule="ours: the largest of all, at the same number of steps",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             CALIBRATED,
@@ -96,7 +96,7 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
             paper="near zero",
             holds=muon["train/ece"] < SMALL,
             rule=f"ours: below {SMALL}",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             OVERCONFIDENT,
@@ -104,6 +104,6 @@ def claims(setting: Setting, means: dict[str, dict[str, float]], missing: str) -
             paper="severe",
             holds=muon[GAP] > SEVERE and is_largest(GAP),
             rule=f"ours: above {SEVERE}, and above all others'",
-            unless=unless,
+            reasons=reasons,
         ),
     ]

@@ -1,4 +1,4 @@
-"""The figures of the paper, to stand beside ours: "Too Sharp, Too Sure", arXiv 2604.20614."""
+"""The paper's figures: "Too Sharp, Too Sure", arXiv 2604.20614."""
 
 from math import e
 

@@ -1,16 +1,16 @@
-"""How many steps the peak of ECE comes before that of sharpness, and how sure that is.
+"""How many steps ECE peaks before sharpness, with an interval.
 
-Both series are smoothed by a running mean, and the lag is the step where smoothed sharpness is
-largest minus the step where smoothed ECE is. A maximum is not a mean: resampling rows would tear
-the hump apart. So the smoothed series are kept, and what the smoothing took away, the oscillation
-at the edge of stability, is resampled in whole blocks of consecutive rows (moving block bootstrap
-of residuals; Kuensch 1989; for regression curves Buehlmann 1998), the same blocks for both series,
-because they oscillate together. Each resample is smoothed again and gives a lag; the interval is
-that of their percentiles. Residuals near the peak are drawn from everywhere within `NEAR` of it,
-since the oscillation is larger where the curves are high.
+Both series are smoothed by a running mean. The lag is the step of the largest smoothed sharpness
+minus the step of the largest smoothed ECE. A maximum is not a mean: resampled rows would tear the
+hump apart. So the smoothed series stay, and the residuals, which are the oscillation at the edge of
+stability, are resampled in blocks of consecutive rows (moving block bootstrap of residuals; Kuensch
+1989; for regression curves Buehlmann 1998). Both series use the same blocks, because they oscillate
+together. Each resample is smoothed again and gives a lag; the interval is made of their
+percentiles. Residuals near the peak are drawn from all rows within `NEAR` of it, since the
+oscillation is larger where the curves are high.
 
-A block is as long as the window of the running mean: oscillations shorter than that are inside one
-block, and slower ones are part of the smoothed curve.
+A block is as long as the window of the running mean: faster oscillations lie inside one block, and
+slower ones belong to the smoothed curve.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toosure.recipes.recipe import Table
-from toosure.recipes.series import RESAMPLES, mean_and_spread
+from toosure.recipes.series import RESAMPLES, finite_rows, mean_and_std
 from toosure.recipes.too_sharp.summaries import WINDOW, smooth
 from toosure.runs import Run
 
@@ -27,7 +27,7 @@ NEAR = 0.5  # share of its height above which a row counts as near a peak
 
 
 class Lag(NamedTuple):
-    """Steps from the peak of ECE to that of sharpness, with a 95 % interval."""
+    """Steps from the peak of ECE to the peak of sharpness, with a 95 % interval."""
 
     value: float
     low: float
@@ -35,7 +35,7 @@ class Lag(NamedTuple):
 
 
 def lag_table(runs: list[Run]) -> Table:
-    """Lay out the lag of every run with its interval, and the mean over runs with its own."""
+    """Lay out the lag of every run with its interval, and the mean over runs."""
     lags = [run_lag(run) for run in runs]
     rows = [
         (run.config["optimizer"], f"{lag.value:,.0f}", f"{lag.low:,.0f} to {lag.high:,.0f}")
@@ -62,15 +62,15 @@ def mean_interval(values: list[float]) -> Lag:
     """
     from scipy.stats import t as student
 
-    mean, deviation = mean_and_spread(values)
+    mean, deviation = mean_and_std(values)
     half = student.ppf(0.975, len(values) - 1) * deviation / len(values) ** 0.5
     return Lag(mean, float(mean - half), float(mean + half))
 
 
-def run_lag(run: Run, seed: int = 0) -> Lag:
+def run_lag(run: Run) -> Lag:
     """Return the lag between the peaks of one run's training ECE and sharpness."""
     columns = run.columns
-    return peak_lag(columns["step"], columns["train/ece"], columns["train/gn_sharpness"], seed)
+    return peak_lag(columns["step"], columns["train/ece"], columns["train/gn_sharpness"])
 
 
 def peak_lag(
@@ -80,7 +80,7 @@ def peak_lag(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Lag:
-    """Return the lag of two series over rows that are equally far apart, and its interval.
+    """Return the lag of two series over equally spaced rows, with its interval.
 
     >>> steps = np.arange(0, 2000, 20)
     >>> hump = lambda at: np.exp(-(((steps - at) / 200) ** 2))
@@ -88,9 +88,8 @@ def peak_lag(
     >>> lag.value, lag.low <= 200 <= lag.high
     (200.0, True)
     """
-    finite = np.isfinite(ece) & np.isfinite(sharpness)
-    steps = steps[finite]
-    series = np.stack([ece[finite], sharpness[finite]])  # (2, n)
+    steps, ece, sharpness = finite_rows(steps, ece, sharpness)
+    series = np.stack([ece, sharpness])  # (2, n)
     if len(steps) < 3:
         return Lag(float("nan"), float("nan"), float("nan"))
 
@@ -106,10 +105,10 @@ def peak_lag(
 
 
 def residual_blocks(series: np.ndarray, curves: np.ndarray) -> np.ndarray:
-    """Return the blocks of relative residuals that may be drawn: (blocks, 2, length).
+    """Return the blocks of relative residuals to draw from: (blocks, 2, length).
 
-    Those of rows where either curve is near its peak; relative, since the oscillation grows with
-    the height. Their mean is taken away, or every resample would be shifted by it.
+    They are rows in which one of the curves is near its peak. Residuals are relative, since the
+    oscillation grows with the height. Their mean is subtracted, or it would shift every resample.
     """
     n = series.shape[1]
     length = block_length(n)
@@ -126,14 +125,14 @@ def residual_blocks(series: np.ndarray, curves: np.ndarray) -> np.ndarray:
 
 
 def block_length(n: int) -> int:
-    """Return the rows of a block: those of the window of the running mean."""
+    """Return the rows of a block: as many as the window of the running mean has."""
     return min(n, max(1, 2 * round(WINDOW * n / 2) + 1))
 
 
 def resampled_lag(
     steps: np.ndarray, curves: np.ndarray, blocks: np.ndarray, generator: np.random.Generator
 ) -> float:
-    """Draw an oscillation around the curves, smooth again and return the lag of the peaks."""
+    """Add a drawn oscillation to the curves, smooth them again, and return their lag."""
     n = curves.shape[1]
     length = blocks.shape[2]
     chosen = generator.integers(0, len(blocks), -(-n // length) + 1)

@@ -1,4 +1,4 @@
-"""Figure 1: ECE and sharpness rise and fall under GD and SGD; when each of them peaks."""
+"""Figure 1: ECE and sharpness rise and fall under GD and SGD, and peak together."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from toosure.runs import Run
 
 OPTIMIZERS = ("GD", "SGD")
 KEYS = {"ECE": "train/ece", "sharpness": "train/gn_sharpness"}
-HALF = 0.5  # of a peak: starts and ends lie below it, and each series at the other's peak above it
+HALF = 0.5  # of a peak: starts and ends lie below it, values at the other's peak above it
 RISE_AND_FALL = "Figure 1: ECE and sharpness both rise and fall"
 TOGETHER = "Figure 1: they peak around the same time"
 
@@ -42,7 +42,7 @@ def window_steps(run: Run) -> int:
 
 
 def smoothed_peak_step(run: Run, key: str) -> float:
-    """Return the step at which a quantity, smoothed, was largest."""
+    """Return the step of the largest smoothed value of a quantity."""
     return float(run.columns["step"][np.nanargmax(smooth(run.columns[key]))])
 
 
@@ -66,10 +66,7 @@ def rises_and_falls(run: Run) -> bool:
 
 
 def shares_at_the_others_peak(run: Run) -> tuple[float, float]:
-    """Return ECE where sharpness peaks and sharpness where ECE does, as shares of their largest.
-
-    Both are smoothed.
-    """
+    """Return ECE at sharpness' peak and sharpness at ECE's, smoothed, as shares of the largest."""
     ece = smooth(run.columns["train/ece"])
     sharpness = smooth(run.columns["train/gn_sharpness"])
     ece_share = ece[np.nanargmax(sharpness)] / np.nanmax(ece)
@@ -78,7 +75,7 @@ def shares_at_the_others_peak(run: Run) -> tuple[float, float]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return when each quantity peaked, and what was left of it at the end."""
+    """Return when each quantity peaks and how much of it is left at the end, and the claims."""
     runs = store.runs(configs(setting))
     rows = tuple(
         (
@@ -104,7 +101,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def smoothing_text(runs: list[Run]) -> str:
-    """Say how peaks were found."""
+    """Return how peaks were smoothed."""
     if not runs:
         return ""
     return (
@@ -115,7 +112,7 @@ def smoothing_text(runs: list[Run]) -> str:
 
 
 def caption(runs: list[Run]) -> str:
-    """Say what Figure 1 shows, in agreement with the verdicts."""
+    """Return the caption of Figure 1, which agrees with the verdicts."""
     both = sum(map(rises_and_falls, runs))
     apart = [
         abs(smoothed_peak_step(run, KEYS["ECE"]) - smoothed_peak_step(run, KEYS["sharpness"]))
@@ -135,7 +132,7 @@ def is_together(run: Run) -> bool:
 
 
 def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
-    """Judge every run: both rise and fall by half; at the peak of one the other is above half."""
+    """Judge every run: both quantities rise and fall by half, and peak at about the same time."""
     if not runs:
         return claims_without_runs(RISE_AND_FALL, TOGETHER)
 
@@ -145,7 +142,7 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
     sharpness_peaks = [smoothed_peak_step(run, "train/gn_sharpness") for run in runs]
     apart = [abs(a - b) for a, b in zip(ece_peaks, sharpness_peaks, strict=True)]
 
-    unless = [setting.why_not_judged, missing_runs(len(runs), len(configs(setting)))]
+    reasons = [setting.why_not_judged, missing_runs(len(runs), len(configs(setting)))]
     return [
         judge(
             RISE_AND_FALL,
@@ -153,7 +150,7 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
             paper="every run",
             holds=all(both),
             rule="ours: start and end below half of the peak",
-            unless=unless,
+            reasons=reasons,
         ),
         judge(
             TOGETHER,
@@ -164,6 +161,6 @@ def claims(setting: Setting, runs: list[Run]) -> list[Claim]:
             holds=all(together),
             rule="ours: at the peak of one the other is above half of its own, in every run, both "
             f"smoothed over {WINDOW:.0%} of the run",
-            unless=unless,
+            reasons=reasons,
         ),
     ]

@@ -1,10 +1,10 @@
-"""Settings that the paper does not give: AdamW's and Muon's rates, batches and input layer.
+"""Settings that the paper does not give: rates of AdamW and Muon, batches and input layer.
 
-The rule of choice, written before the runs: of an optimizer's candidates, the one whose mean r of
-test ECE over its learning rates is nearest to the paper's, in the paper's standard deviations. For
-Muon, whose peak ECE the paper has substantially lower than GD's and SGD's, a candidate with such a
-peak goes before one without. `sweeps.CHOSEN` is what Table 1 uses; where the rule chooses another,
-the note below the table says so, and Table 1 is to be made again with it.
+The rule of choice was written before the runs. Of an optimizer's candidates it chooses the one
+whose mean r of test ECE over learning rates is nearest to the paper's, in standard deviations of
+the paper. For Muon, whose peak ECE is substantially lower than GD's and SGD's in the paper,
+candidates with such a peak come first. Table 1 uses `sweeps.CHOSEN`. If the rule chooses another
+candidate, the note below the table says so, and Table 1 must be made again.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from typing import NamedTuple
 from toosure.config import RunConfig
 from toosure.recipes.recipe import Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, spread_text
+from toosure.recipes.series import mean_and_std, mean_std_text
 from toosure.recipes.too_sharp import paper, sweeps
-from toosure.recipes.too_sharp.couplings import ROWS, couple
+from toosure.recipes.too_sharp.correlations import ROWS, correlate_run, over_rates
 from toosure.recipes.too_sharp.hypotheses import SUBSTANTIAL
 from toosure.recipes.too_sharp.summaries import mean_peak, peak_ece
 from toosure.runs import Run
@@ -28,7 +28,7 @@ class Fit(NamedTuple):
 
     optimizer: str
     candidate: str
-    complete: bool  # whether a run for every learning rate is there
+    complete: bool  # whether every learning rate has a run
     correlations: dict[str, list[float]]  # by row of Table 1, one per run
     peaks: list[float]
     distance: float  # of the mean r of test ECE, in the paper's standard deviations
@@ -36,13 +36,13 @@ class Fit(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What the choice minimises: a peak that is too high counts before the distance."""
+        """The key that the choice minimises: a peak that is too high, then the distance."""
         misses_peak = self.optimizer in LOWER_PEAK and not self.has_low_peak
         return misses_peak, self.distance
 
 
 def configs(setting: Setting) -> list[RunConfig]:
-    """Return every candidate's runs, then those of GD and SGD, whose peaks Muon's is held to."""
+    """Return the runs of every candidate, then of GD and SGD, whose peaks set the bar for Muon."""
     columns = [
         column for by_name in sweeps.candidates(setting).values() for column in by_name.values()
     ]
@@ -55,10 +55,10 @@ def configs(setting: Setting) -> list[RunConfig]:
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return one table of all candidates, and which of them the rule chooses."""
+    """Return one table of all candidates, with the choice of the rule."""
     fits = read_fits(setting, store)
     chosen = {
-        name: best_fit(fits, name) if setting.as_in_the_paper else ""
+        name: best_fit(fits, name) if setting.on_paper_data else ""
         for name in sweeps.candidates(setting)
     }
     values = {f"{fit.optimizer}, {fit.candidate}": fit._asdict() for fit in fits}
@@ -71,15 +71,15 @@ def read_fits(setting: Setting, store: RunStore) -> list[Fit]:
     fits = []
     for name, by_candidate in sweeps.candidates(setting).items():
         for candidate, column in by_candidate.items():
-            wanted = sweeps.column_configs(setting, column, setting.first_seed)
-            runs = store.runs(wanted)
+            expected = sweeps.column_configs(setting, column, setting.first_seed)
+            runs = store.runs(expected)
             if runs:
-                fits.append(fit_of(name, candidate, runs, len(wanted), threshold))
+                fits.append(fit_of(name, candidate, runs, len(expected), threshold))
     return fits
 
 
 def peak_threshold(setting: Setting, store: RunStore) -> float:
-    """Return the mean peak below which a peak is substantially lower than GD's and SGD's."""
+    """Return the mean peak that counts as substantially lower than GD's and SGD's."""
     means = [
         mean_peak(runs)
         for name in ("GD", "SGD")
@@ -88,20 +88,19 @@ def peak_threshold(setting: Setting, store: RunStore) -> float:
     return SUBSTANTIAL * min(means) if len(means) == 2 else float("nan")
 
 
-def fit_of(name: str, candidate: str, runs: list[Run], wanted: int, threshold: float) -> Fit:
+def fit_of(name: str, candidate: str, runs: list[Run], expected: int, threshold: float) -> Fit:
     """Compare one candidate with the paper."""
-    correlations: dict[str, list[float]] = {}
-    for row, keys in ROWS.items():
-        couplings = (couple(run, keys) for run in runs)
-        correlations[row] = [each.pearson for each in couplings if each is not None]
+    by_row = {
+        row: over_rates([correlate_run(run, keys) for run in runs]) for row, keys in ROWS.items()
+    }
 
     target, deviation = paper.TABLE_1[TARGET_ROW][name]
-    mean, _ = mean_and_spread(correlations[TARGET_ROW])
+    mean, _ = mean_and_std(by_row[TARGET_ROW])
     return Fit(
         optimizer=name,
         candidate=candidate,
-        complete=len(runs) == wanted,
-        correlations=correlations,
+        complete=len(runs) == expected,
+        correlations=by_row,
         peaks=[peak_ece(run) for run in runs],
         distance=abs(mean - target) / deviation,
         has_low_peak=mean_peak(runs) < threshold,
@@ -109,16 +108,16 @@ def fit_of(name: str, candidate: str, runs: list[Run], wanted: int, threshold: f
 
 
 def best_fit(fits: list[Fit], name: str) -> str:
-    """Return the candidate that the rule chooses; empty where none has all of its runs."""
+    """Return the candidate that the rule chooses; empty if none has all of its runs."""
     own = [fit for fit in fits if fit.optimizer == name and fit.complete]
     return min(own, key=lambda fit: fit.rank).candidate if own else ""
 
 
 def table(setting: Setting, fits: list[Fit], chosen: dict[str, str]) -> Table:
-    """Lay out every candidate, the paper's figures above each optimizer's."""
+    """Lay out every candidate, below the paper's figures."""
     rows = []
     for name in sweeps.candidates(setting):
-        if setting.as_in_the_paper:
+        if setting.on_paper_data:
             theirs = (paper.TABLE_1[row][name] for row in ROWS)
             cells = (f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in theirs)
             peak = "substantially lower" if name in LOWER_PEAK else ""
@@ -142,16 +141,16 @@ def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, 
         fit.optimizer,
         f"{fit.candidate}, {column.steps:,} steps" + ("" if fit.complete else " (runs missing)"),
         ", ".join(column.rates),
-        *(spread_text(fit.correlations[row]) for row in ROWS),
-        f"{fit.distance:.1f}" if setting.as_in_the_paper else "",
-        spread_text(fit.peaks, ".3f"),
+        *(mean_std_text(fit.correlations[row]) for row in ROWS),
+        f"{fit.distance:.1f}" if setting.on_paper_data else "",
+        mean_std_text(fit.peaks, ".3f"),
         "by the rule" if chosen[fit.optimizer] == fit.candidate else "",
     )
 
 
 def agreement_text(setting: Setting, chosen: dict[str, str]) -> str:
-    """Say what Table 1 uses, and whether that is what the rule chooses."""
-    if not setting.as_in_the_paper:
+    """Return what Table 1 uses, and whether the rule chooses the same."""
+    if not setting.on_paper_data:
         return "Runs on other data choose nothing."
     parts = []
     for name, used in sweeps.CHOSEN.items():

@@ -1,11 +1,11 @@
-"""Single numbers that summarise a run: peak and area of its training ECE, when it settled."""
+"""Numbers that summarise a run: peak and area of its training ECE, when it becomes small."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from toosure.recipes.series import mean_and_spread
+from toosure.recipes.series import mean_and_std
 from toosure.runs import Run
 
 WINDOW = 0.05  # of a run: longer than the oscillation at the edge of stability
@@ -13,10 +13,10 @@ SMALL = 0.01  # a training ECE below which a run counts as calibrated in-sample
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """Return the running mean of the finite values over `WINDOW` of the rows, centred.
+    """Return the centred running mean of the finite values over `WINDOW` of the rows.
 
-    At the edge of stability both quantities jump from row to row, and the largest single value is
-    a matter of luck. At the ends the window is what there is of it.
+    At the edge of stability both quantities jump from row to row, so the largest single value is a
+    matter of luck. At the ends the window is cut off.
 
     >>> smooth(np.array([0.0, 3.0, np.nan] * 20))[:3]
     array([1.5, 1. , 1.5])
@@ -32,13 +32,13 @@ def smooth(values: np.ndarray) -> np.ndarray:
 
 
 def peak_ece(run: Run) -> float:
-    """Return the largest training ECE after the start (the start's is an accident of the seed)."""
+    """Return the largest training ECE after the start, whose ECE depends on the seed."""
     return float(np.nanmax(run.columns["train/ece"][1:]))
 
 
 def mean_peak(runs: Sequence[Run]) -> float:
     """Return the mean of the peaks of several runs; NaN without one."""
-    return mean_and_spread([peak_ece(run) for run in runs])[0]
+    return mean_and_std([peak_ece(run) for run in runs])[0]
 
 
 def peak_step(run: Run) -> int:
@@ -66,22 +66,22 @@ def ece_area(run: Run, until: float = math.inf) -> float:
     return float(np.trapezoid(ece[chosen], step[chosen]))
 
 
-def settling_step(run: Run, below: float = SMALL) -> float:
-    """Return the step from which on the training ECE stays below a value; infinity if never.
+def step_below(run: Run) -> float:
+    """Return the first step after which the training ECE stays below `SMALL`; infinity if none.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.array([0, 10, 20, 30]), "train/ece": np.array([0, 0.2, 0.009, 0.001])}
-    >>> settling_step(Row(columns=columns))
+    >>> step_below(Row(columns=columns))
     20.0
     """
     step = run.columns["step"]
-    above = np.flatnonzero(~(run.columns["train/ece"] < below))  # NaN counts as above
+    above = np.flatnonzero(~(run.columns["train/ece"] < SMALL))  # NaN counts as above
     first = above[-1] + 1 if len(above) else 0
     return float(step[first]) if first < len(step) else math.inf
 
 
 def last_finite(run: Run, key: str) -> float:
-    """Return the last finite value of a quantity: a diverged run ends with a row without any."""
+    """Return the last finite value of a quantity; the last row of a diverged run has none."""
     values = run.columns[key]
     return float(values[np.isfinite(values)][-1])
 
@@ -92,8 +92,8 @@ def value_at(run: Run, key: str, step: float) -> float:
     return float(run.columns[key][rows[-1]])
 
 
-def rising_share(run: Run, until: float = math.inf) -> float:
-    """Return the share of the measured intervals up to a step over which the training loss rose."""
+def share_of_increases(run: Run, until: float = math.inf) -> float:
+    """Return the share of measured intervals up to a step in which the training loss rises."""
     loss = run.columns["train/loss"]
     chosen = np.isfinite(loss) & (run.columns["step"] <= until)
     return float((np.diff(loss[chosen]) > 0).mean())

@@ -1,4 +1,4 @@
-"""The runs of the paper as configs: optimizers, learning rates, lengths and measurements."""
+"""The paper's runs as configs: optimizers, learning rates, lengths and measurements."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from toosure.recipes.recipe import Setting
 
 @dataclass(frozen=True)
 class OptimizerSweep:
-    """One column of Table 1: an optimizer at several learning rates; `{}` stands for the rate."""
+    """One column of Table 1: an optimizer at several learning rates; `{}` is the rate."""
 
     word: str
     rates: tuple[str, ...]
@@ -17,8 +17,8 @@ class OptimizerSweep:
 
 
 DESCENT = ("2/30", "2/50", "2/70", "2/90")
-# The paper gives the optimizers and says four learning rates each; where it is silent (rates of
-# AdamW and Muon, batch, lengths) these are settings of ours.
+# The paper names the optimizers, with four learning rates each. It does not give the rates of AdamW
+# and Muon, batches and lengths: these are ours.
 CANDIDATES = {
     "AdamW": {
         "full batch, low rates": OptimizerSweep(
@@ -65,8 +65,8 @@ QUICK_CANDIDATES = {
         ),
     },
 }
-# Small, and still the paper's phenomenon: more weights than the few examples need, and labels of
-# which four in ten are wrong, so that the network must bend to learn them.
+# Small, and still with the effect of the paper: more weights than the few examples need, and four
+# in ten labels are wrong, so that the network must bend to learn them.
 QUICK = {
     "GD": OptimizerSweep("gd:lr={}", ("0.7", "0.5"), 240),
     "SGD": OptimizerSweep("sgd:lr={}", ("0.7", "0.5"), 240, batch=32),
@@ -80,14 +80,14 @@ BulkRuns = dict[tuple[str, int], RunConfig]  # by learning rate and number of ei
 
 
 def images(setting: Setting) -> str:
-    """Return the data of the trajectories: 5,000 / 5,000 images, one global standard deviation."""
+    """Return the data of the trajectories: 5,000 / 5,000 images, one global deviation."""
     if setting.quick:
         return "digits:train=100,val=200,test=100,noise=0.4"
     return f"{setting.data}:train=5000,val=5000,test=0,standardise=global"
 
 
 def image_source(setting: Setting) -> str:
-    """Say where the images of the trajectories come from."""
+    """Return where the images of the trajectories come from."""
     if setting.quick:
         return "scikit-learn's digits"
     return "both splits drawn by seed from the official training images"
@@ -100,7 +100,7 @@ def network(setting: Setting) -> str:
 def trajectory(
     setting: Setting, optimizer: str, seed: int | None = None, /, **options: object
 ) -> RunConfig:
-    """Return a run of the paper's network on the paper's images, sharpness on both splits."""
+    """Return a run of the paper's network on its images, with sharpness on both splits."""
     settings: dict[str, object] = {
         "data": images(setting),
         "model": network(setting),
@@ -126,7 +126,7 @@ def rate_configs(setting: Setting, name: str, seed: int) -> list[RunConfig]:
 
 
 def candidates(setting: Setting) -> dict[str, dict[str, OptimizerSweep]]:
-    """Return the settings that were tried where the paper gives none, by optimizer and name."""
+    """Return the settings that were tried, by optimizer and name; the paper gives none."""
     return QUICK_CANDIDATES if setting.quick else CANDIDATES
 
 
@@ -170,7 +170,7 @@ def bulk_sgd(setting: Setting) -> BulkRuns:
 
 
 def by_directions(bulk: BulkRuns) -> dict[int, list[RunConfig]]:
-    """Return BulkSGD runs by how many directions they leave out, in their order."""
+    """Return BulkSGD runs by number of removed directions."""
     groups: dict[int, list[RunConfig]] = {}
     for (_, k), config in bulk.items():
         groups.setdefault(k, []).append(config)
@@ -178,7 +178,7 @@ def by_directions(bulk: BulkRuns) -> dict[int, list[RunConfig]]:
 
 
 def long_bulk_sgd(setting: Setting) -> BulkRuns:
-    """Return longer BulkSGD runs, which compute the eigenvectors anew only every ten steps."""
+    """Return longer BulkSGD runs, which renew the eigenvectors every ten steps."""
     if setting.quick:
         rate = "0.5"
         removed: tuple[int, ...] = (1,)
@@ -195,9 +195,9 @@ def long_bulk_sgd(setting: Setting) -> BulkRuns:
 
 
 def bulk_every_step(setting: Setting) -> BulkRuns:
-    """Return BulkSGD as the paper has it: directions renewed at every step, for many steps.
+    """Return BulkSGD as in the paper: directions renewed at every step, for many steps.
 
-    `--steps` sets the length. Two block iterations per step hold the directions (`rounds`).
+    `--steps` sets the length. Two block iterations per step follow the directions (`rounds`).
     """
     if setting.quick:
         rates: tuple[str, ...] = ("0.5",)
@@ -222,7 +222,7 @@ def bulk_every_step(setting: Setting) -> BulkRuns:
 def squared_error(setting: Setting) -> dict[str, list[RunConfig]]:
     """Return GD and SGD under squared error, by optimizer (Figures A16, A17)."""
     options: dict[str, object] = {"loss": "mse", "steps": 20_000, "every": 50}
-    if setting.quick:  # right labels: the limit is reached where every example is learned
+    if setting.quick:  # right labels: the limit is reached when every example is learned
         clean = "digits:train=200,val=200,test=100"
         options |= {"steps": 300, "every": 20, "data": clean, "model": "mlp:width=16"}
 

@@ -1,6 +1,4 @@
-"""Table 1: the correlation of calibration error and sharpness, with stricter measures beside it."""
-
-import numpy as np
+"""Table 1: correlation of calibration error and sharpness, and stricter measures."""
 
 from toosure.recipes.recipe import (
     Claim,
@@ -12,16 +10,16 @@ from toosure.recipes.recipe import (
     missing_runs,
 )
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import mean_and_spread, pearson, spread_text
+from toosure.recipes.series import finite_rows, mean_and_std, mean_std_text, pearson
 from toosure.recipes.too_sharp import paper, sweeps
-from toosure.recipes.too_sharp.couplings import (
+from toosure.recipes.too_sharp.correlations import (
     ROWS,
-    Couplings,
     Keys,
-    RateCouplings,
-    correlations,
+    RateCorrelations,
+    TableCorrelations,
     of_first_seed,
-    read_couplings,
+    over_rates,
+    read_correlations,
     unrounded,
 )
 from toosure.runs import Run
@@ -31,60 +29,60 @@ ECE_ROWS = ("train ECE", "test ECE")
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:
-    """Return Table 1 as the paper has it, over seeds, by stricter measures and by length."""
-    couplings = read_couplings(setting, store)
-    tables = [main_table(setting, couplings)]
+    """Return Table 1 as in the paper, over seeds, by stricter measures and by length."""
+    correlations = read_correlations(setting, store)
+    tables = [main_table(setting, correlations)]
     if len(setting.seeds_or(0)) > 1:
-        tables.append(seed_table(couplings))
+        tables.append(seed_table(correlations))
     tables += [
-        strict_table(couplings),
-        rate_table(setting, couplings),
+        strict_table(correlations),
+        rate_table(setting, correlations),
         length_table(setting, store),
         settings_table(setting),
     ]
-    return Findings(claims(setting, couplings), tables, {"couplings": unrounded(couplings)})
+    return Findings(claims(setting, correlations), tables, {"couplings": unrounded(correlations)})
 
 
 # -- claims ---------------------------------------------------------------------------------
 
 
-def claims(setting: Setting, couplings: Couplings) -> list[Claim]:
-    """Judge every cell by the same rule: the paper gives the settings of none."""
+def claims(setting: Setting, correlations: TableCorrelations) -> list[Claim]:
+    """Judge every cell by the same rule, since the paper gives the settings of none."""
     return [
         compare_with_paper(setting, row, name, of_first_seed(by_seed))
         for row in ROWS
-        for name, by_seed in couplings[row].items()
+        for name, by_seed in correlations[row].items()
     ]
 
 
-def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCouplings) -> Claim:
-    """Judge: our mean over learning rates is within two of the paper's standard deviations.
+def compare_with_paper(setting: Setting, row: str, name: str, rates: RateCorrelations) -> Claim:
+    """Judge whether our mean over learning rates is within two of the paper's deviations.
 
-    The paper's table is of CIFAR-10; on other data there is nothing to compare with.
+    The paper's table is for CIFAR-10. On other data there is nothing to compare with.
     """
-    says = f"Table 1: r of {row} and sharpness, {name}"
-    ours = correlations(rates)
+    statement = f"Table 1: r of {row} and sharpness, {name}"
+    ours = over_rates(rates)
     if not ours:
-        return claim_without_runs(says)
+        return claim_without_runs(statement)
 
-    found = f"{spread_text(ours)} (n = {len(ours)} rates)"
-    if not setting.as_in_the_paper:
-        return Claim(says, found, note="the paper's Table 1 is of CIFAR-10")
+    found = f"{mean_std_text(ours)} (n = {len(ours)} rates)"
+    if not setting.on_paper_data:
+        return Claim(statement, found, note="the paper's Table 1 is of CIFAR-10")
 
     target, deviation = paper.TABLE_1[row][name]
-    distance = abs(mean_and_spread(ours)[0] - target) / deviation
+    distance = abs(mean_and_std(ours)[0] - target) / deviation
     return judge(
-        says,
+        statement,
         found=found,
         paper=f"{target:.2f} ± {deviation:.2f}",
         holds=distance <= 2,
         rule=f"{distance:.1f} of the paper's standard deviations away{chosen_text(name)}",
-        unless=[missing_runs(len(ours), len(rates))],
+        reasons=[missing_runs(len(ours), len(rates))],
     )
 
 
 def chosen_text(name: str) -> str:
-    """Say that an optimizer's settings are one of several that were tried; empty where not."""
+    """Return a remark if an optimizer's settings were chosen among several, else nothing."""
     tried = len(sweeps.CANDIDATES.get(name, {}))
     return f"; settings one of {tried} that were tried" if tried else ""
 
@@ -92,14 +90,14 @@ def chosen_text(name: str) -> str:
 # -- tables ---------------------------------------------------------------------------------
 
 
-def main_table(setting: Setting, couplings: Couplings) -> Table:
-    """Return mean ± standard deviation of r over the learning rates, the paper's below ours."""
+def main_table(setting: Setting, correlations: TableCorrelations) -> Table:
+    """Return mean ± standard deviation of r over the learning rates, ours above the paper's."""
     names = list(sweeps.optimizers(setting))
     rows = []
-    for row, by_optimizer in couplings.items():
-        ours = (spread_text(correlations(of_first_seed(by_optimizer[name]))) for name in names)
+    for row, by_optimizer in correlations.items():
+        ours = (mean_std_text(over_rates(of_first_seed(by_optimizer[name]))) for name in names)
         rows.append((row, *ours))
-        if row in ROWS and setting.as_in_the_paper:
+        if row in ROWS and setting.on_paper_data:
             theirs = (paper.TABLE_1[row][name] for name in names)
             rows.append(("  the paper", *(f"{mean:.2f} ± {sd:.2f}" for mean, sd in theirs)))
 
@@ -112,36 +110,36 @@ def main_table(setting: Setting, couplings: Couplings) -> Table:
     return Table("Table 1", ("", *names), tuple(rows), note)
 
 
-def seed_table(couplings: Couplings) -> Table:
-    """Return the same over seeds: r averaged over rates, then mean ± deviation over seeds."""
-    names = list(couplings["train ECE"])
+def seed_table(correlations: TableCorrelations) -> Table:
+    """Return r averaged over rates, as mean ± standard deviation over seeds."""
+    names = list(correlations["train ECE"])
     rows = []
-    for row, by_optimizer in couplings.items():
+    for row, by_optimizer in correlations.items():
         cells = []
         for name in names:
             by_seed = by_optimizer[name].values()
-            means = [mean_and_spread(correlations(rates))[0] for rates in by_seed]
-            cells.append(spread_text(means))
+            means = [mean_and_std(over_rates(rates))[0] for rates in by_seed]
+            cells.append(mean_std_text(means))
         rows.append((row, *cells))
 
-    seeds = len(couplings["train ECE"][names[0]])
+    seeds = len(correlations["train ECE"][names[0]])
     note = (
         f"Mean over learning rates of each of {seeds} seeds (start and batches), then over those."
     )
     return Table("Table 1 over seeds", ("", *names), tuple(rows), note)
 
 
-def strict_table(couplings: Couplings) -> Table:
-    """Return what is left of r when trends are taken away."""
+def strict_table(correlations: TableCorrelations) -> Table:
+    """Return stricter correlations, which remove trends."""
     rows = []
     for row in ECE_ROWS:
-        for name, by_seed in couplings[row].items():
+        for name, by_seed in correlations[row].items():
             rates = of_first_seed(by_seed)
-            if not correlations(rates):
+            if not over_rates(rates):
                 continue
             fields = ("pearson", "spearman", "differences", "partial")
-            cells = (spread_text(correlations(rates, field)) for field in fields)
-            low, high = (mean_and_spread(correlations(rates, end))[0] for end in ("low", "high"))
+            cells = (mean_std_text(over_rates(rates, field)) for field in fields)
+            low, high = (mean_and_std(over_rates(rates, end))[0] for end in ("low", "high"))
             rows.append((row, name, *cells, f"{low:.2f} to {high:.2f}"))
 
     note = (
@@ -155,25 +153,25 @@ def strict_table(couplings: Couplings) -> Table:
     return Table("Stricter than r", header, tuple(rows), note)
 
 
-def rate_table(setting: Setting, couplings: Couplings) -> Table:
+def rate_table(setting: Setting, correlations: TableCorrelations) -> Table:
     """Return r of every single run."""
     rows = []
     for name, column in sweeps.optimizers(setting).items():
         for i, rate in enumerate(column.rates):
-            runs = (of_first_seed(couplings[row][name])[i] for row in ROWS)
+            runs = (of_first_seed(correlations[row][name])[i] for row in ROWS)
             cells = ("–" if run is None else f"{run.pearson:.2f}" for run in runs)
             rows.append((name, rate, *cells))
     return Table("Table 1, run by run", ("", "learning rate", *ROWS), tuple(rows))
 
 
 def length_table(setting: Setting, store: RunStore) -> Table:
-    """Return r over the first part of the runs: how far the length alone moves it."""
+    """Return r over the first part of the runs, to show how much the length matters."""
     rows = []
     for row in ECE_ROWS:
         for name in sweeps.optimizers(setting):
             runs = store.runs(sweeps.rate_configs(setting, name, setting.first_seed))
             cells = (
-                spread_text([r_of_first_part(run, ROWS[row], share) for run in runs])
+                mean_std_text([r_of_first_part(run, ROWS[row], share) for run in runs])
                 for share in SHARES
             )
             rows.append((row, name, *cells))
@@ -192,9 +190,7 @@ def r_of_first_part(run: Run, keys: Keys, share: float) -> float:
     first_part = step <= share * step[-1]
     error = run.columns[keys.error][first_part]
     sharpness = run.columns[keys.sharpness][first_part]
-
-    finite = np.isfinite(error) & np.isfinite(sharpness)
-    return pearson(error[finite], sharpness[finite])
+    return pearson(*finite_rows(error, sharpness))
 
 
 def settings_table(setting: Setting) -> Table:

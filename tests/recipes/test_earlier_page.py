@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from toosure.cli import app
 from toosure.recipes import Setting, recipe
-from toosure.recipes.kept_page import cells, read_page
+from toosure.recipes.earlier_page import cells, read_page
 from toosure.recipes.markdown import markdown
 from toosure.recipes.reproduce import judge_parts
 from toosure.recipes.too_sharp import rise_and_fall, sweeps

@@ -1,8 +1,8 @@
-"""Read back a RESULTS.md, so that a page can be gathered over several calls.
+"""Read back a RESULTS.md, so that several calls can fill one page.
 
-A call that makes some parts of a recipe keeps the others as the page has them: their sections,
-their claims and the sweeps that trained them. Nothing of a kept part is computed again; the page
-names the commits that its runs came from.
+A call that makes some parts of a recipe keeps the others as they are on the page: their sections,
+their claims and the sweeps that trained them. Kept parts are not computed again; the page names the
+commits of their runs.
 """
 
 import re
@@ -18,8 +18,8 @@ CELLS = re.compile(r"(?<!\\)\|")
 
 
 @dataclass
-class KeptPage:
-    """The parts of an earlier page that a call does not make again."""
+class EarlierPage:
+    """The parts of an earlier page that a call keeps."""
 
     sections: dict[str, str] = field(default_factory=dict)  # part name -> markdown
     claims: dict[str, list[str]] = field(default_factory=dict)  # part name -> rows of the table
@@ -27,12 +27,12 @@ class KeptPage:
 
     @property
     def verdicts(self) -> list[bool | None]:
-        """What the kept claims came to; None where one is not judged."""
+        """The verdicts of the kept claims; None for a claim that is not judged."""
         rows = [row for of in self.claims.values() for row in of]
         return [VERDICTS.get(cells(row)[4]) for row in rows]
 
     def commits(self, name: str) -> str:
-        """Return the commits of a kept part's runs, as its section says."""
+        """Return the commits of a kept part's runs, as its section names them."""
         match = re.search(r"; commit ([^\n]+?)\.(?:\n|$)", self.sections[name])
         return match.group(1) if match else "no commit"
 
@@ -52,19 +52,18 @@ def table_rows(text: str) -> list[str]:
     return lines[2:]
 
 
-def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]) -> KeptPage:
-    """Return what a page has of the parts that are not in `made`.
+def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]) -> EarlierPage:
+    """Return the parts of a page that are not in `made`.
 
-    A page whose claims do not name their part is of an earlier format: nothing of it is kept.
-    Raise ValueError where the page is of another data set or size: parts of both on one page
-    would be counted together.
+    Nothing is kept of a page in an older format, whose claims do not name their part. Raise
+    ValueError if the page is for another data set or size: parts of both would be counted together.
     """
     sections = dict(split_sections(text))
     claims = sections.get(CLAIMS, "")
     if not re.search(r"^\| part \|", claims, re.MULTILINE):
-        return KeptPage()
+        return EarlierPage()
 
-    page = KeptPage(sweeps=table_rows(sections.get(SWEEPS, "")))
+    page = EarlierPage(sweeps=table_rows(sections.get(SWEEPS, "")))
     names = [part.name for part in recipe.parts]
     for title, body in sections.items():
         name = title.removeprefix("## ").partition(":")[0]
@@ -80,13 +79,13 @@ def read_page(text: str, recipe: Recipe, setting: Setting, made: Collection[str]
 
 
 def split_sections(text: str) -> list[tuple[str, str]]:
-    """Return the sections of a page: the line of each title, and the text from it on."""
+    """Return the sections of a page: each title line, and the text from there on."""
     sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
     return [(section.splitlines()[0], section) for section in sections]
 
 
 def check_same_setting(name: str, section: str, setting: Setting) -> None:
-    """Raise where a section was made on other data, or in another size."""
+    """Raise ValueError if a section was made on other data or in another size."""
     written = re.search(r"^`toosure reproduce [^`]*`", section, re.MULTILINE)
     words = written.group(0).strip("`").split() if written else []
     data = words[words.index("--data") + 1] if "--data" in words else "cifar10"

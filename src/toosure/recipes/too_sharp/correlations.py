@@ -1,10 +1,10 @@
-"""How calibration error and sharpness correlate along every run of Table 1."""
+"""Correlations of calibration error and sharpness along every run of Table 1."""
 
 from typing import Any, NamedTuple
 
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
-from toosure.recipes.series import Coupling, coupling
+from toosure.recipes.series import Correlations, correlate
 from toosure.recipes.too_sharp import sweeps
 from toosure.runs import Run
 
@@ -17,8 +17,8 @@ class Keys(NamedTuple):
     loss: str  # held fixed in the partial correlation
 
 
-# Test rows pair the test error with the sharpness of the test split: with that of the training
-# split they come out negative.
+# Test rows pair the test error with the sharpness of the test split: with the sharpness of the
+# training split they come out negative.
 ROWS = {
     "train ECE": Keys("train/ece", "train/gn_sharpness", "train/loss"),
     "train KCE": Keys("train/mmce", "train/gn_sharpness", "train/loss"),
@@ -29,12 +29,12 @@ MIXED_SPLITS = {
     "test ECE, train sharpness": Keys("val/ece", "train/gn_sharpness", "val/loss"),
 }
 
-RateCouplings = list[Coupling | None]  # one per learning rate; None where the run is missing
-Couplings = dict[str, dict[str, dict[int, RateCouplings]]]  # by row, optimizer, seed
+RateCorrelations = list[Correlations | None]  # one per learning rate; None if the run is missing
+TableCorrelations = dict[str, dict[str, dict[int, RateCorrelations]]]  # by row, optimizer, seed
 
 
-def read_couplings(setting: Setting, store: RunStore) -> Couplings:
-    """Return the couplings of every row, optimizer, seed and learning rate."""
+def read_correlations(setting: Setting, store: RunStore) -> TableCorrelations:
+    """Return the correlations of every row, optimizer, seed and learning rate."""
     runs = {
         name: {
             seed: [store.run(config) for config in sweeps.rate_configs(setting, name, seed)]
@@ -45,32 +45,34 @@ def read_couplings(setting: Setting, store: RunStore) -> Couplings:
 
     return {
         row: {
-            name: {seed: [couple(run, keys) for run in rates] for seed, rates in by_seed.items()}
+            name: {
+                seed: [correlate_run(run, keys) for run in rates] for seed, rates in by_seed.items()
+            }
             for name, by_seed in runs.items()
         }
         for row, keys in {**ROWS, **MIXED_SPLITS}.items()
     }
 
 
-def couple(run: Run | None, keys: Keys) -> Coupling | None:
-    """Correlate error and sharpness over the rows of one run."""
+def correlate_run(run: Run | None, keys: Keys) -> Correlations | None:
+    """Correlate error and sharpness over the rows of one run; None without a run."""
     if run is None:
         return None
     columns = run.columns
-    return coupling(columns[keys.error], columns[keys.sharpness], columns[keys.loss])
+    return correlate(columns[keys.error], columns[keys.sharpness], columns[keys.loss])
 
 
-def of_first_seed(by_seed: dict[int, RateCouplings]) -> RateCouplings:
+def of_first_seed(by_seed: dict[int, RateCorrelations]) -> RateCorrelations:
     return by_seed[min(by_seed)]
 
 
-def correlations(rates: RateCouplings, field: str = "pearson") -> list[float]:
-    """Return one kind of correlation of the runs that are there."""
+def over_rates(rates: RateCorrelations, field: str = "pearson") -> list[float]:
+    """Return one kind of correlation of the available runs."""
     return [getattr(each, field) for each in rates if each is not None]
 
 
-def unrounded(couplings: Couplings) -> dict[str, Any]:
-    """Return every coupling as plain dictionaries, for the JSON file."""
+def unrounded(correlations: TableCorrelations) -> dict[str, Any]:
+    """Return every correlation as plain dictionaries, for the JSON file."""
     return {
         row: {
             name: {
@@ -79,5 +81,5 @@ def unrounded(couplings: Couplings) -> dict[str, Any]:
             }
             for name, by_seed in by_optimizer.items()
         }
-        for row, by_optimizer in couplings.items()
+        for row, by_optimizer in correlations.items()
     }

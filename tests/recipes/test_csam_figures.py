@@ -51,8 +51,8 @@ def theory(fall=1.0, bend=0.0, bound=-10.0, late=2.0, failed=0.0, unconverged=0)
     ("changed", "expected"),
     [
         ({}, [True, True, True, True]),
-        ({"bound": -1.5}, [False, True, True, True]),  # above kappa_min at theta~
-        ({"bend": 30.0}, [False, False, True, True]),
+        ({"bound": -1.5}, [False, True, True, None]),  # above kappa_min at theta~: nothing applies
+        ({"bend": 30.0}, [False, False, True, None]),
         ({"fall": -0.5}, [True, False, True, True]),
         ({"late": 1.0}, [True, True, False, True]),  # below lambda_0, where Eq. 2 does not apply
         ({"failed": 1.0}, [True, True, True, False]),
@@ -127,6 +127,10 @@ def test_calibrated_errors_are_those_of_the_calibrators():
     assert errors["isotonic"] == pytest.approx(float(expected), abs=1e-12)
     assert errors["isotonic"] < float(metrics.ece(*test))
     assert calibrated_errors((logits[:0], labels[:0]), test) is None
+
+    # All of them learn each class on its own: without labels of one they are left out.
+    some = labels < logits.shape[1] - 1
+    assert calibrated_errors((logits[some], labels[some]), test) == {}
 
 
 def test_a_calibrator_with_a_worse_nll_has_its_own_error():

@@ -83,12 +83,14 @@ def test_sweeps_of_both_calls_are_listed_once(folder):
 
 def test_pages_of_other_data_and_of_earlier_formats(folder):
     other = page(folder, "fig1").replace("--only fig1`", "--only fig1 --data cifar100`")
-    with pytest.raises(ValueError, match="fig1 of runs on cifar100, which this call does not make"):
+    problem = "fig1 of runs on cifar100, and this call makes runs on cifar10"
+    with pytest.raises(ValueError, match=problem):
         page(folder, "certificates", earlier=other)
     assert page(folder, "fig1", earlier=other)  # made here: nothing of the page is kept
 
     quick = page(folder, "fig1").replace("--only fig1`", "--only fig1 --quick`")
-    with pytest.raises(ValueError, match="fig1 of quick runs"):
+    problem = "fig1 of quick runs on cifar10, and this call makes runs on"
+    with pytest.raises(ValueError, match=problem):
         page(folder, "certificates", earlier=quick)
 
     old = page(folder, "fig1").replace("| part | claim", "| claim")
@@ -104,6 +106,9 @@ def test_write_adds_to_a_page_and_refuses_one_of_other_data(folder, tmp_path):
     assert "\n## fig1: " in text and "\n## certificates: " in text
 
     target.write_text(text.replace("--only fig1`", "--only fig1 --data cifar100`"))
+    train = ["reproduce", "too-sharp", "--only", "certificates", "--write", str(target)]
+    early = CliRunner().invoke(app, [*train, "--out", str(tmp_path / "runs")])
+    assert early.exit_code == 2 and not (tmp_path / "runs").exists()  # before anything is trained
     refused = CliRunner().invoke(app, [*words, "certificates"])
     assert refused.exit_code != 0 and "write to another file" in refused.stderr
     assert "--data cifar100" in target.read_text()

@@ -126,6 +126,7 @@ def reproduce(
             list_parts(parts if part_names else paper.parts, setting, folder)
             return
         check_paths(from_, html, write, folder)
+        check_page(write, paper, parts, setting)
         warn_of_damage(scores)
 
         done = Sweep()
@@ -201,6 +202,16 @@ def check_paths(from_: Path | None, html: Path | None, write: Path | None, folde
         raise ValueError(f"--html {html}: the name of a page ends in .html")
     for path in filter(None, (html, write)):
         check_target(path)
+
+
+def check_page(
+    write: Path | None, paper: "Recipe", parts: "Sequence[Part]", setting: "Setting"
+) -> None:
+    """Raise, before anything is trained, if the page to write holds parts of other runs."""
+    from toosure.recipes.earlier_page import read_page
+
+    if write is not None and write.is_file():
+        read_page(write.read_text(encoding="utf-8"), paper, setting, [part.name for part in parts])
 
 
 def warn_of_damage(scores: Path | None) -> None:

@@ -89,10 +89,16 @@ def check_same_setting(name: str, section: str, setting: Setting) -> None:
     written = re.search(r"^`toosure reproduce [^`]*`", section, re.MULTILINE)
     words = written.group(0).strip("`").split() if written else []
     data = words[words.index("--data") + 1] if "--data" in words else "cifar10"
-    quick = "--quick" in words
-    if (data, quick) != (setting.data, setting.quick):
-        size = "quick runs" if quick else f"runs on {data}"
+    made = size_and_data("--quick" in words, "--full" in words, data)
+    asked = size_and_data(setting.quick, setting.full, setting.data)
+    if made != asked:
         raise ValueError(
-            f"the page to write has {name} of {size}, which this call does not make: write to "
+            f"the page to write has {name} of {made}, and this call makes {asked}: write to "
             "another file, or delete that one"
         )
+
+
+def size_and_data(quick: bool, full: bool, data: str) -> str:
+    """Return which runs a command makes, in words."""
+    size = "quick runs" if quick else "full-size runs" if full else "runs"
+    return f"{size} on {data}"

@@ -60,7 +60,7 @@ def calibrated_errors(
 
     The calibrators are fitted on the validation images. A fit counts even where its NLL is worse
     than before: `Calibrator.fit` would then leave the logits alone, and the ECE would be the raw
-    one.
+    one. A calibrator that these images cannot fit, because a class is missing, is left out.
     """
     if not len(val[1]):
         return None
@@ -68,8 +68,11 @@ def calibrated_errors(
     errors = {}
     for name in CALIBRATED_BY:
         calibrator = CALIBRATORS[name]()
-        with torch.no_grad():
-            calibrator.solve(*calibrator.checked(*val))
+        try:
+            with torch.no_grad():
+                calibrator.solve(*calibrator.checked(*val))
+        except ValueError:
+            continue
         errors[name] = float(metrics.ece(calibrator(logits), labels))
     return errors
 

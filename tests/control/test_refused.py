@@ -81,7 +81,9 @@ def test_mistakes_in_a_loop_of_ones_own():
         RadiusControl(model, optimizer, CONTROL, 100, "radius")
     with pytest.warns(UserWarning, match="never looks: a look every 50 steps, in a run of 20"):
         control = RadiusControl(model, optimizer, CONTROL, 20)
-    with pytest.raises(ValueError, match="it lacks steps, starts, integrator, reading"):
+    with pytest.raises(
+        ValueError, match="it lacks sensor, actuator, steps, starts, integrator, reading"
+    ):
         control.load_state_dict({})
     with pytest.raises(ValueError, match="of a controller of gamma, and this one is of rho"):
         control.load_state_dict({**control.state_dict(), "starts": {"gamma": [1.0]}})
@@ -110,9 +112,10 @@ def test_a_state_of_another_kind_of_controller_is_refused(settings, others, mess
         own.load_state_dict(other.state_dict())
     assert own.reading is None and loss.gamma == 2.0
 
-    old = own.state_dict()
-    del old["sensor"], old["actuator"]  # earlier versions kept neither
-    own.load_state_dict(old)
+    state = own.state_dict()
+    del state["sensor"]
+    with pytest.raises(ValueError, match="no state of a RadiusControl: it lacks sensor"):
+        own.load_state_dict(state)
 
 
 def test_other_parameter_groups_are_refused_by_name():

@@ -30,7 +30,6 @@ from toosure.cli.laplace import calibrate_by_laplace
 if TYPE_CHECKING:
     from toosure.evaluate.recalibrated import Recalibration
     from toosure.posthoc import Trial
-    from toosure.predictions import Predictions
 
 WITH_LAPLACE = ("--method", "--data-root", "--device", "--json", "--bins", "--ci", "--seed")
 
@@ -122,7 +121,6 @@ def calibrate(
     try:
         write_files(result, output, html)
         if run is not None and judge is not None and sources.test == sources.val:
-            add_scaling(run, fit, judge)
             keep_in_run(run, result)
     except ValueError as error:
         problem = str(error)
@@ -187,20 +185,6 @@ def write_files(result: "Recalibration", output: Path | None, html: Path | None)
     if html:
         write_page(result, html)
         typer.echo(f"page: {html}", err=True)
-
-
-def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
-    """Write what a temperature does into a run's folder, where a run of older code has none."""
-    from toosure.posthoc.temperature_effect import temperature_scaling
-    from toosure.recalibration import rows_of
-    from toosure.runs.files import write_json
-
-    file = run / "temperature.json"
-    if file.exists():
-        return
-    with writing(file):
-        write_json(file, temperature_scaling(rows_of(fit), rows_of(judge)))
-    typer.echo(f"for the report: {file}", err=True)
 
 
 def keep_in_run(run: Path, result: "Recalibration") -> None:

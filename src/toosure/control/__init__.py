@@ -14,15 +14,12 @@ from toosure.control.settings import Radius
 # To add a controller: write the record of its settings and list it by its name on the command line.
 CONTROLS: dict[str, type] = {"radius": Radius}
 
-Estimate = SensorReading  # its name in earlier versions
-
 __all__ = [
     "CONTROLS",
     "AccuracyGuard",
     "Actuator",
     "CSAMGamma",
     "DirectionGuard",
-    "Estimate",
     "FocalGamma",
     "Integrator",
     "Joint",

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.sensor import Reading
@@ -115,7 +116,7 @@ class Integrator:
         """Whether the actuator can go no further one way."""
         return self.position in (self.low, self.high)
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what changes from look to look."""
         return {
             "position": self.position,
@@ -129,14 +130,12 @@ class Integrator:
             "direction": self.direction.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         for name in ("position", "last_move", "acted", "resting", "band", "by_chance", "gave_up"):
-            if name in state:  # earlier versions kept less
-                setattr(self, name, state[name])
-        for name, guard in (("guard", self.guard), ("direction", self.direction)):
-            if isinstance(kept := state.get(name), dict):
-                guard.load_state_dict(kept)
+            setattr(self, name, state[name])
+        self.guard.load_state_dict(state["guard"])
+        self.direction.load_state_dict(state["direction"])
 
 
 def lateness(progress: float) -> float:

@@ -226,7 +226,7 @@ class RadiusControl:
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise where a state is not that of a controller like this one."""
-        needed = ("steps", "starts", "integrator", "reading")
+        needed = (*self.kind, "steps", "starts", "integrator", "reading")
         lacking = [name for name in needed if name not in (state or {})]
         if lacking:
             raise ValueError(f"this is no state of a RadiusControl: it lacks {', '.join(lacking)}")
@@ -238,7 +238,7 @@ class RadiusControl:
                 f"{', '.join(own)}: make it with the same actuator"
             )
         for name, mine in self.kind.items():
-            if state.get(name, mine) != mine:  # earlier versions kept neither
+            if state[name] != mine:
                 raise ValueError(
                     f"the state is of a controller with the {name} {state[name]}, and this one "
                     f"has {mine}: make it with the same {name}"

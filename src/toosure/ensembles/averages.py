@@ -163,14 +163,8 @@ class SWAG(SWA):
 
     def load_state_dict(self, state: dict[str, Any], like: Sequence[Tensor]) -> None:
         super().load_state_dict(state, like)
-        self.variance = on_device_of(like, state.get("variance") or variance_of_before(state))
+        self.variance = on_device_of(like, state["variance"])
         self.deviations = [on_device_of(like, each) for each in state["deviations"]]
-
-
-def variance_of_before(state: dict[str, Any]) -> list[Tensor]:
-    """Return the variance from a state of an earlier version, which kept means of squares."""
-    pairs = zip(state.get("square", []), state["mean"], strict=False)
-    return [(square - mean.square()).clamp(min=0) for square, mean in pairs]
 
 
 def on_device_of(like: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:

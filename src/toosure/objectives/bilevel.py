@@ -290,9 +290,7 @@ class Bilevel(SeededModule):
     def set_extra_state(self, state: Any) -> None:
         super().set_extra_state(state["generator"])
         self.taken = state["taken"]
-        if "signal" in state:  # older checkpoints have none
-            self.signal.sums.copy_(state["signal"])
-        if "last_signal" in state:
-            self.signal.last = SignalToNoise(*state["last_signal"])
+        self.signal.sums.copy_(state["signal"])
+        self.signal.last = SignalToNoise(*state["last_signal"])
         if self.optimizer is not None and state["optimizer"]:
             load_adam(self.optimizer, state["optimizer"])

@@ -238,7 +238,7 @@ class GammaNet(Bilevel):
 
     def set_extra_state(self, state: Any) -> None:
         super().set_extra_state(state)
-        self.last_mean = state.get("last_mean")  # older checkpoints have none
+        self.last_mean = state["last_mean"]
 
 
 class SampleGamma(nn.Module):

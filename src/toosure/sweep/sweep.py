@@ -15,12 +15,10 @@ from toosure.sweep.run_one import DataCache, run_one
 from toosure.train import ProgressListener, Runtime
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.rank_zero import exit_if_unreachable
-from toosure.train.renamed import renamed_arguments
 
 PATIENCE = 120.0  # seconds: a shared file system may hold a dead node's lock so long
 
 
-@renamed_arguments(means="runtime", show="listener")
 def sweep(
     configs: Iterable[RunConfig],
     out: str | Path = "runs",

@@ -94,13 +94,12 @@ class BestWeights:
         if not file.is_file():
             return
         kept = torch.load(file, map_location="cpu", weights_only=True)
-        value = kept.get("value", self.value)  # files of earlier versions have none
 
         # The network of the run stays as it is.
         model, objective = deepcopy(model), deepcopy(objective)
         load_weights(model, objective, kept)
         arrays = held_out_logits(predictor_of(model, objective), data, shifted=False)
-        arrays |= {"step": np.array(kept["step"]), f"val_{self.criterion}": np.array(value)}
+        arrays |= {"step": np.array(kept["step"]), f"val_{self.criterion}": np.array(kept["value"])}
         writer.write_file("best.npz", lambda target: np.savez(target, **arrays))
 
     def state_dict(self) -> dict[str, float]:
@@ -110,7 +109,6 @@ class BestWeights:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        self.reference = state.get("reference", self.value)  # earlier versions had no min_delta
 
 
 def build_best(config: RunConfig, data: Dataset, processes: Processes) -> BestWeights | None:

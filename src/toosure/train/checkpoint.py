@@ -98,9 +98,8 @@ def read_checkpoint(file: Path) -> dict[str, Any] | None:
 
 
 def has_its_rows(folder: Path, state: dict[str, Any]) -> bool:
-    """Whether the rows before a checkpoint are there; one of earlier versions does not say."""
-    rows = state["watch"].get("rows")
-    return not rows or begins_with(folder / "metrics.jsonl", rows)
+    """Whether the rows before a checkpoint are still in the folder as they were."""
+    return begins_with(folder / "metrics.jsonl", state["watch"]["rows"])
 
 
 def random_states(device: torch.device, processes: Processes) -> dict[str, Any]:

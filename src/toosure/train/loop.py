@@ -19,7 +19,6 @@ from toosure.train.code_hashes import code_changes
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.listener import ProgressListener
 from toosure.train.rank_zero import closed_run, first_line, open_run, raise_or_exit
-from toosure.train.renamed import renamed_arguments
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import JudgingStopped, judge_if_missing
 from toosure.train.training import Training
@@ -28,7 +27,6 @@ from toosure.watch.measurer import predictor_of
 TRACEBACK = "traceback.txt"  # of an error that is not one of ours
 
 
-@renamed_arguments(means="runtime", show="listener")
 def train(
     config: RunConfig,
     out: str | Path = "runs",

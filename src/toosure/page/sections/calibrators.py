@@ -10,7 +10,6 @@ from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.scaling_effect import scaling_effect
-from toosure.page.sections.differences import listed
 from toosure.page.tables import Cell, Heading, NumberCell, table
 from toosure.runs import Run
 
@@ -25,28 +24,18 @@ NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
 
 
 def calibrators(page: PageRuns) -> str:
-    """Return the table of what calibrators did to each run.
-
-    Runs of older versions wrote no such numbers: the section says how to add them.
-    """
+    """Return the table of what calibrators did to each run."""
     rows = [row for name, run in page.named for row in rows_of(name, run)]
-    missing = [name for name, run in page.named if lacks_scaling(run)]
-    if not rows and not missing:
+    if not rows:
         return ""
 
-    note = NOTE if rows else ""
-    if missing:
-        note += (
-            f" Not judged yet: {listed(missing)}. To add them, run `toosure calibrate RUN` for "
-            "each, with its folder as RUN."
-        )
     header: list[Heading] = ["run", "calibrator", called("ece", "ECE before"), "ECE after"]
     header += ["by chance", "accuracy, points", called("nll", "NLL before"), "NLL after", "samples"]
     formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
     return section(
         "Calibrators, before and after",
-        note.strip(),
-        table(header, rows, formats, sortable=True) if rows else "",
+        NOTE,
+        table(header, rows, formats, sortable=True),
         name="calibrators",
         short="Calibrators",
     )
@@ -55,11 +44,6 @@ def calibrators(page: PageRuns) -> str:
 def is_whole(scaling: Mapping[str, Any]) -> bool:
     """Whether every number is there."""
     return all(isinstance(scaling.get(name), int | float) for name in NUMBERS)
-
-
-def lacks_scaling(run: Run) -> bool:
-    """Whether a run kept predictions and no numbers of what a temperature does to them."""
-    return not run.scaling and run.status == "complete" and run.last_predictions.is_file()
 
 
 def rows_of(name: str, run: Run) -> list[list[Cell]]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from toosure.data.catalogue import SOURCES
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -16,7 +17,6 @@ from toosure.recipes.series import coupling, spread_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run
 
-CLASSES = {"cifar10": 10, "cifar100": 100}
 NEAR = 0.2  # of the limit
 SENTENCES = (
     "severely under-confident on the training set",
@@ -27,7 +27,7 @@ SENTENCES = (
 
 
 def class_count(setting: Setting) -> int:
-    return 10 if setting.quick else CLASSES[setting.data]
+    return 10 if setting.quick else SOURCES[setting.data].classes
 
 
 def findings(setting: Setting, store: RunStore) -> Findings:

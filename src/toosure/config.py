@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import product
 from numbers import Integral, Real
@@ -15,6 +14,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toosure.quantities import measures
+from toosure.sentences import did_you_mean
 from toosure.words import Word, parse
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
@@ -209,9 +209,7 @@ class RunConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"a run has no setting {name!r}{hint}")
+                raise ValueError(f"a run has no setting {name!r}{did_you_mean(name, known)}")
         return cls(**settings)
 
     @classmethod
@@ -269,8 +267,7 @@ def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
     known = measures()
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
+            hint = did_you_mean(name, known, ".")
             raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(known)}")
 
     return tuple(name for name in known if name in names)

@@ -104,7 +104,7 @@ def test_a_condition_decides_the_exit_code(files):
         line.partition(": --fail-if")[0] for line in both.stderr.splitlines() if "--fail" in line
     ]
     assert both.exit_code == 1 and [Path(each).name for each in named] == ["sure.npz", "calm.npz"]
-    assert "did you mean ece" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
+    assert "did you mean 'ece'" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
     assert "is no condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
 
 

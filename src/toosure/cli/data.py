@@ -10,6 +10,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.runtime_options import DataRoot
+from toosure.sentences import did_you_mean
 
 if TYPE_CHECKING:
     from toosure.data.download import Progress
@@ -30,11 +31,11 @@ def data(
     """
     from toosure.data.catalogue import SOURCES
     from toosure.data.locate import obtain
-    from toosure.words.method import nearest
 
     if name is not None and name not in SOURCES:
+        hint = did_you_mean(name, SOURCES, ".")
         fail(
-            f"no data set is called {name!r}{nearest(name, SOURCES)} Known: {', '.join(SOURCES)}; "
+            f"no data set is called {name!r}{hint} Known: {', '.join(SOURCES)}; "
             "`train --data imagefolder:PATH` reads any folder of images"
         )
     if download and name is None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from toosure.config import WORDS, RunConfig
+from toosure.sentences import did_you_mean
 from toosure.words import Choices, SearchWord, parse_search
 from toosure.words.search import Choose, Domain, chooser, read_domain
 from toosure.words.values import parts_of, read
@@ -39,9 +39,7 @@ class SearchSpace:
         fixed: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"a run has no setting {name!r}{hint}")
+                raise ValueError(f"a run has no setting {name!r}{did_you_mean(name, known)}")
             if name in WORDS:
                 alternatives[name] = words_of(name, value)
             elif name in NUMBERS and isinstance(value, str):

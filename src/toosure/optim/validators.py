@@ -3,12 +3,13 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch.optim import Optimizer
+
+from toosure.sentences import did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -128,6 +129,5 @@ def refuse_unknown_arguments(
 
 def unknown_argument(optimizer: type, name: str, known: Sequence[str], takes: str) -> ValueError:
     """Return the error for an argument that an optimizer does not take."""
-    near = get_close_matches(name, known, 1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return ValueError(f"{optimizer.__name__} has no argument {name!r}{hint}: it takes {takes}")
+    hint = did_you_mean(name, known, ".")
+    return ValueError(f"{optimizer.__name__} has no argument {name!r}{hint} It takes {takes}")

@@ -5,11 +5,11 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from toosure.runs.run import Run
+from toosure.sentences import did_you_mean
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -72,8 +72,7 @@ class Condition:
             return
         known = sorted({key for record in records for key in record})
         if self.key not in known:
-            near = get_close_matches(self.key, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(self.key, known)
             raise ValueError(f"no run has {self.key!r} in its config or last row{hint}")
         values = [v for r in records if (v := r.get(self.key)) is not None]
         comparable = as_number(self.wanted) is not None or self.wanted.lower() == "none"

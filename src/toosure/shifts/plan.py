@@ -3,8 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
+
+from toosure.sentences import did_you_mean
 
 FIFTEEN = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -109,8 +110,7 @@ def plan_of(text: str, ood: Sequence[str] = ()) -> ShiftPlan:
     for item in filter(None, rest.split(",")):
         key, _, value = item.partition("=")
         if key not in ("images", "seed"):
-            near = get_close_matches(key, ("images", "seed"), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, ("images", "seed"))
             raise ValueError(f"--shift all takes images=N and seed=N; got {item!r}{hint}")
         if not re.fullmatch(r"\d+", value):
             raise ValueError(f"--shift all: {key} must be a whole number; got {value!r}")

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
@@ -10,6 +9,7 @@ from torch import nn
 from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.functional_model import as_patterns
 from toosure.curvature.products.loss_curvature import LossCurvature
+from toosure.sentences import did_you_mean
 
 OWN = ("gather",)  # of weights that FSDP2 shards
 # What a watch gives them itself.
@@ -26,8 +26,8 @@ def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
     passed_on = {*arguments_of(CurvatureTracker), *arguments_of(LossCurvature), *OWN} - GIVEN
     for name in names:
         if name not in passed_on:
-            near = get_close_matches(name, {*arguments_of(named), *passed_on} - {"self"}, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {sorted(passed_on)}"
+            known = {*arguments_of(named), *passed_on} - {"self"}
+            hint = did_you_mean(name, sorted(known), f"; there are {sorted(passed_on)}")
             raise TypeError(f"there is no argument {name!r}{hint}")
 
 

@@ -17,14 +17,14 @@ The signature of a method is its grammar. These are all the rules:
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from toosure.sentences import did_you_mean
 from toosure.words.tables import HIDDEN, INJECTED, TABLES, TORCH_DOCS
 from toosure.words.values import describe, is_writable, parts_of, write
 
@@ -77,7 +77,7 @@ class Method:
             for part in attribute.split("."):
                 target = getattr(target, part)
         except (ImportError, AttributeError) as error:
-            hint = nearest(module, TABLES[self.kind])
+            hint = did_you_mean(module, TABLES[self.kind], ".")
             raise ValueError(f"cannot load the {self.kind} {self.place}: {error}{hint}") from error
 
         if not callable(target):
@@ -169,8 +169,9 @@ def find(kind: str, name: str) -> Method:
         )
 
     known = ", ".join(sorted(table)) or "none yet"
+    hint = did_you_mean(name, table, ".")
     raise ValueError(
-        f"no {kind} is called {name!r}{nearest(name, table)} Known: {known}; "
+        f"no {kind} is called {name!r}{hint} Known: {known}; "
         "your own is written package.module:name"
     )
 
@@ -187,9 +188,8 @@ def methods(kind: str) -> Iterator[Method]:
 def table_of(kind: str) -> dict[str, str]:
     if kind not in TABLES:
         known = ", ".join(TABLES)
-        raise ValueError(
-            f"no kind of method is called {kind!r}{nearest(kind, TABLES)} Kinds: {known}"
-        )
+        hint = did_you_mean(kind, TABLES, ".")
+        raise ValueError(f"no kind of method is called {kind!r}{hint} Kinds: {known}")
     return TABLES[kind]
 
 
@@ -206,10 +206,3 @@ def name_of_default(kind: str, default: object) -> object:
         return default
     names = (m.name for m in methods(kind) if m.target in (default, type(default)))
     return next(names, None)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence: the known name nearest to a wrong one, or a full stop."""
-    spellings = {each.lower(): each for each in known}
-    close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=0.5)
-    return f"; did you mean {spellings[close[0]]!r}?" if close else "."

@@ -7,10 +7,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
+
+from toosure.sentences import did_you_mean
 
 TRUE = {"true", "yes", "on", "1"}
 FALSE = {"false", "no", "off", "0"}
@@ -128,9 +129,8 @@ def suggestion(text: str, kind: object) -> str:
     choices = [c for literal in literals for c in get_args(literal) if isinstance(c, str)]
 
     for piece in re.split(SEPARATOR, text):
-        close = get_close_matches(piece, choices, 1)
-        if close and piece not in choices:
-            return f"; did you mean {close[0]!r}?"
+        if piece not in choices and (hint := did_you_mean(piece, choices)):
+            return hint
     return ""
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toosure.words.method import OWN, REQUIRED, Method, Setting, find, nearest, table_of
+from toosure.sentences import did_you_mean
+from toosure.words.method import OWN, REQUIRED, Method, Setting, find, table_of
 from toosure.words.values import read
 
 # One setting=value: commas in quotes, or in brackets nested up to twice, do not end it.
@@ -128,7 +129,7 @@ def word_of(method: Method, texts: Mapping[str, str]) -> Word:
 
     for name in texts:
         if name not in known:
-            hint = nearest(name, known)
+            hint = did_you_mean(name, known, ".")
             raise ValueError(f"{method.name} has no setting {name!r}{hint}{listing(method, base)}")
     for name, setting in known.items():
         if setting.default is REQUIRED and name not in texts:

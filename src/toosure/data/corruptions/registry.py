@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from difflib import get_close_matches
 from typing import Literal, get_args
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from toosure.data.corruptions import blur, digital, noise, weather
 from toosure.data.corruptions.jpeg import jpeg_compression
 from toosure.data.seeds import derive_seed
+from toosure.sentences import did_you_mean
 
 Corruption = Literal[
     "gaussian_noise",
@@ -128,8 +128,7 @@ def check_severity(severity: object) -> None:
 def check_corruption(images: Tensor, name: object, severity: object) -> None:
     """Raise if the name, the severity or the images are not ones that `corrupt` takes."""
     if not isinstance(name, str) or name not in CORRUPTIONS:
-        close = get_close_matches(str(name), CORRUPTIONS, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(str(name), CORRUPTIONS, ".")
         raise ValueError(f"no corruption is called {name!r}{hint} Known: {', '.join(CORRUPTIONS)}")
     check_severity(severity)
 

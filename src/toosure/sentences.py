@@ -1,0 +1,17 @@
+"""Pieces of sentences that errors, tables and pages share."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the end of an error: the known name nearest to a wrong one, or `otherwise`.
+
+    >>> f"there is no loss 'Focl'{did_you_mean('Focl', ['focal', 'ce'])}"
+    "there is no loss 'Focl'; did you mean 'focal'?"
+    >>> did_you_mean("xyz", ["focal", "ce"], otherwise=".")
+    '.'
+    """
+    spellings = {each.lower(): each for each in known}
+    close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=0.5)
+    return f"; did you mean {spellings[close[0]]!r}?" if close else otherwise

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -163,14 +163,11 @@ def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None
 
 def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> None:
     """Write the mixture and the page, where they were asked for."""
-    import numpy as np
-
-    from toosure.runs.files import write_atomically
+    from toosure.runs.files import write_arrays
 
     if output:
-        arrays: dict[str, Any] = result.arrays()
         with writing(output):
-            write_atomically(output, lambda file: np.savez(file, **arrays))
+            write_arrays(output, result.arrays())
         typer.echo(f"mixture: {output}", err=True)
     if html:
         from toosure.page.ensemble import ensemble_page

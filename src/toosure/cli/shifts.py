@@ -12,6 +12,7 @@ from toosure.cli.app import fail
 from toosure.cli.file_options import DATA_ROOT, writing
 from toosure.cli.shift_tables import error_of, error_sentence, print_record, print_side_by_side
 from toosure.cli.waiting import Waiting
+from toosure.finite import json_ready
 
 if TYPE_CHECKING:
     from toosure.predictions import Predictions
@@ -84,8 +85,6 @@ def evaluate_shifts(
     folders: Sequence[Path], runtime: "Runtime", baseline: Path | None, as_json: bool
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
-    from toosure.shifts.record import finite
-
     try:
         for folder in (*folders, *filter(None, [baseline])):  # before hours are spent on the first
             check_run(folder, runtime)
@@ -99,7 +98,9 @@ def evaluate_shifts(
 
     if as_json:
         for name, record in records.items():
-            relative = {} if reference is None else finite({"mean_corruption_error": errors[name]})
+            relative = (
+                {} if reference is None else json_ready({"mean_corruption_error": errors[name]})
+            )
             print(json.dumps({"run": name} | record.as_json() | relative, allow_nan=False))
         return
 
@@ -152,8 +153,8 @@ def check_baseline(folders: Sequence[Path], baseline: Path) -> None:
 def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
     """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
     from toosure.runs import Run, RunWriter
-    from toosure.shifts.record import ShiftRecord
-    from toosure.train.shifts import is_judged, judge_finished, with_earlier_sets, write_record
+    from toosure.shifts.record import FILE, ShiftRecord
+    from toosure.train.shifts import is_judged, judge_finished, with_earlier_sets
 
     run = Run(folder)
     assert runtime.shifts is not None
@@ -169,7 +170,7 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         )
         earlier = ShiftRecord.read(run.shifts)
         record = with_earlier_sets(record, earlier)
-        write_record(writer, record)
+        writer.write_json(FILE, record.as_json())
     lost = [name for name in earlier.ood if name not in record.ood] if earlier else []
     said = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
     typer.echo(f"kept in {folder / 'shifts.json'}{said}", err=True)
@@ -211,10 +212,10 @@ def ensemble_shifts(
 
 def write_mixture(output: Path, record: "ShiftRecord") -> None:
     """Write the record of a mixture: to a .json file, or as `shifts.json` into a folder."""
+    from toosure.runs.files import write_json
     from toosure.shifts.record import FILE
-    from toosure.train.shifts import write_record_to
 
     path = output if output.suffix.lower() == ".json" else output / FILE
     with writing(path):
-        write_record_to(path, record)
+        write_json(path, record.as_json())
     typer.echo(f"written: {path}", err=True)

@@ -6,7 +6,6 @@ from their checkpoints.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
+from toosure.finite import is_finite_number
 from toosure.integrations.search_space import SearchSpace
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
@@ -57,8 +57,7 @@ class Goal:
     def value(self, row: Row) -> float | None:
         """Return the number of a row, where it has a finite one."""
         value = row.get(self.key)
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        return float(value) if is_number and value is not None else None
+        return float(value) if is_finite_number(value) else None
 
 
 @dataclass

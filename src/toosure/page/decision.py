@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from toosure.finite import is_finite_number
 from toosure.page.half_intervals import NORMAL_95
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -144,7 +145,9 @@ def correction(chosen: Standing) -> str:
 def calibration(runs: Sequence[Run], is_running: bool) -> str:
     """Say what a temperature does to the runs of a setting, or how to find out."""
     scalings = [run.scaling for run in runs]
-    known = [scaling for scaling in scalings if all(map(is_number, map(scaling.get, SCALING)))]
+    known = [
+        scaling for scaling in scalings if all(map(is_finite_number, map(scaling.get, SCALING)))
+    ]
     if known:
         return temperature_sentence(known)
     for run in runs:
@@ -165,10 +168,6 @@ def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:
     if 100 * after < 100 * before - FAINT_GAIN:
         return f"Temperature {temperature:.2f} takes {numbers}: divide the logits by it."
     return f"Temperature {temperature:.2f} does not help: {numbers}."
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def gain_over_reference(page: PageRuns, chosen: Standing) -> str:

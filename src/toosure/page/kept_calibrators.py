@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toosure.finite import is_finite_number
 from toosure.page.half_intervals import PlusMinus
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
@@ -63,7 +64,7 @@ def note_of(record: Mapping[str, Any]) -> str:
 
 def number(value: object) -> float:
     """Return a finite number, or raise."""
-    if isinstance(value, int | float) and math.isfinite(value):
+    if is_finite_number(value):
         return float(value)
     raise ValueError("no number")
 

@@ -1,12 +1,12 @@
 """What came of a recipe, for the terminal and as one JSON object."""
 
 import json
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toosure.finite import json_ready
 from toosure.recipes.recipe import Claim, Table
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
@@ -94,19 +94,8 @@ def as_json(outcome: Outcome) -> dict[str, object]:
     }
 
     # Through text and back: tuples become lists, keys become strings.
-    plain = json.loads(json.dumps(record))
-    return {key: nonfinite_to_null(value) for key, value in plain.items()}
-
-
-def nonfinite_to_null(value: object) -> object:
-    """Replace NaN and infinity by None in a JSON value: JSON itself has neither."""
-    if isinstance(value, dict):
-        return {key: nonfinite_to_null(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [nonfinite_to_null(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    plain: dict[str, Any] = json_ready(json.loads(json.dumps(record)))
+    return plain
 
 
 def read_sweeps(out: Path) -> list[dict[str, Any]]:

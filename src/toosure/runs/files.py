@@ -7,11 +7,15 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
+
+import numpy as np
+
+from toosure.finite import json_ready
 
 try:
     import fcntl
@@ -140,9 +144,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON for people, whole or not at all."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    """Write a value as JSON for people, whole or not at all; what is not finite is null."""
+    text = json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any], compressed: bool = False) -> None:
+    """Write an .npz of arrays by name, whole or not at all."""
+    save = np.savez_compressed if compressed else np.savez
+    write_atomically(path, lambda file: save(file, **arrays))
 
 
 def take_lock(folder: Path) -> BinaryIO | None:

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +10,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from toosure.finite import json_ready
 from toosure.runs.files import (
     delete_leftovers,
     sync_folder,
     take_lock,
+    write_arrays,
     write_atomically,
     write_json,
 )
@@ -85,8 +86,7 @@ class RunWriter:
         if old and differ:
             raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
         if not old:
-            with self.writing():
-                write_json(self.path / "config.json", new)
+            self.write_json("config.json", new)
 
     @contextmanager
     def writing(self, problem: str = "cannot be written") -> Iterator[None]:
@@ -116,10 +116,7 @@ class RunWriter:
 
     def set_status(self, status: str, step: int, message: str = "") -> None:
         """Say how the run stands."""
-        with self.writing():
-            write_json(
-                self.path / "status.json", {"status": status, "step": step, "message": message}
-            )
+        self.write_json("status.json", {"status": status, "step": step, "message": message})
         self.upload()
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -128,8 +125,7 @@ class RunWriter:
         if first:
             differ = {k: v for k, v in environment.items() if first.get(k) != v}
             environment = {**first, "resumed": [*first.get("resumed", []), differ]}
-        with self.writing():
-            write_json(self.path / "environment.json", environment)
+        self.write_json("environment.json", environment)
 
     # -- rows -------------------------------------------------------------------------------
 
@@ -162,7 +158,7 @@ class RunWriter:
         try:
             line = json.dumps(row, allow_nan=False)
         except (TypeError, ValueError):  # numbers of torch's, or not finite
-            line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
+            line = json.dumps(json_ready(row), allow_nan=False)
 
         data = line.encode() + b"\n"
         try:
@@ -202,8 +198,7 @@ class RunWriter:
 
     def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep arrays of a step."""
-        named: Any = dict(arrays)
-        self.write_file(f"snapshots/{step}.npz", lambda file: np.savez_compressed(file, **named))
+        self.write_arrays(f"snapshots/{step}.npz", arrays, compressed=True)
 
     def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
         """Write a file of the folder, whole or not at all."""
@@ -211,6 +206,16 @@ class RunWriter:
             write_atomically(self.path / name, write)
         if name.startswith("checkpoints/"):
             self.upload()
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a file of JSON, whole or not at all."""
+        with self.writing():
+            write_json(self.path / name, value)
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Any], compressed: bool = False) -> None:
+        """Write an .npz of arrays by name, whole or not at all."""
+        with self.writing():
+            write_arrays(self.path / name, arrays, compressed)
 
     def upload(self) -> None:
         """Upload what changed, where the folder is in a storage."""
@@ -241,12 +246,3 @@ class RunWriter:
 def is_before(line: bytes, step: int) -> bool:
     row = as_row(line)
     return row is not None and row["step"] <= step
-
-
-def plain(value: Any) -> Any:
-    """Turn numbers of numpy and torch into JSON's; what is not finite into null."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toosure.finite import is_finite_number, json_ready
+
 FILE = "shifts.json"
 AVERAGE_FILE = "shifts_{}.json"  # of an average of the weights, by its name
 METRICS = ("accuracy", "nll", "ece", "smece")
@@ -101,7 +103,7 @@ class ShiftRecord:
         """Return everything as plain values, the means among them for people who read the file."""
         corruptions: dict[str, dict[str, dict[str, float | None]]] = {}
         for (corruption, severity), scores in self.cells.items():
-            corruptions.setdefault(corruption, {})[str(severity)] = finite(scores)
+            corruptions.setdefault(corruption, {})[str(severity)] = json_ready(scores)
         return {
             "images": self.images,
             "available": self.available,
@@ -109,8 +111,8 @@ class ShiftRecord:
             "step": self.step,
             "seconds": self.seconds,
             "device": self.device,
-            "clean": finite(self.clean),
-            "mean": finite(self.means()),
+            "clean": json_ready(self.clean),
+            "mean": json_ready(self.means()),
             "corruptions": corruptions,
             "ood": {name: found.as_json() for name, found in self.ood.items()},
         }
@@ -195,14 +197,9 @@ def read_scores(values: Mapping[str, Any]) -> Scores:
     return {metric: math.nan if v is None else number(v) for metric, v in written.items()}
 
 
-def finite(scores: Scores) -> dict[str, float | None]:
-    """Return scores for JSON, which knows no NaN."""
-    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
-
-
 def number(value: object) -> float:
     """Return a finite number; raise on anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_finite_number(value):
         raise ValueError(f"not a finite number: {value!r}")
     return float(value)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
+from toosure.finite import json_ready
 from toosure.runs.row_reader import Row
-from toosure.runs.write import plain
 from toosure.train import ProgressListener
 
 TICK_INTERVAL = 0.2  # seconds between two events about the steps of a run
@@ -25,7 +25,7 @@ class EventSender(ProgressListener):
         self.send({"event": "begin", "path": str(path), "step": step})
 
     def row(self, row: Row) -> None:
-        self.send({"event": "row", "row": {key: plain(value) for key, value in row.items()}})
+        self.send({"event": "row", "row": json_ready(row)})
 
     def tick(self, step: int) -> None:
         if time.monotonic() - self.last_tick > TICK_INTERVAL:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -121,7 +120,7 @@ class Averages:
         """Write the log of the mean probability over sets of weights, of the held-out splits."""
         arrays = mean_predictions(self.predictor, self.data, self.loaded(draws))
         if arrays:
-            writer.write_file(file, lambda target: np.savez(target, **arrays))
+            writer.write_arrays(file, arrays)
 
     def loaded(self, draws: Iterator[Sequence[Tensor]]) -> Iterator[None]:
         """Put one set of weights after another into the copy of the network."""

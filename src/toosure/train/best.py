@@ -100,7 +100,7 @@ class BestWeights:
         load_weights(model, objective, kept)
         arrays = held_out_logits(predictor_of(model, objective), data, shifted=False)
         arrays |= {"step": np.array(kept["step"]), f"val_{self.criterion}": np.array(kept["value"])}
-        writer.write_file("best.npz", lambda target: np.savez(target, **arrays))
+        writer.write_arrays("best.npz", arrays)
 
     def state_dict(self) -> dict[str, float]:
         names = ("step", "value", "reference", "rows_since", "last_row")

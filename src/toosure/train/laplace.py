@@ -11,7 +11,7 @@ from toosure.ensembles.laplace import LastLayerLaplace
 from toosure.eval_mode import evaluating
 from toosure.objectives.contract import HasPredict
 from toosure.objectives.network import features_and_logits, head_of
-from toosure.runs.files import write_atomically
+from toosure.runs.files import write_arrays
 from toosure.train.predictions import held_out_splits
 from toosure.train.restore import restore_run
 from toosure.train.runtime import Runtime
@@ -45,7 +45,7 @@ def laplace_of_run(
         predicted = laplace.predict(*all_features_and_logits(run.model, split.x))
         arrays[f"{name}_logits"] = predicted.cpu().numpy()
         arrays[f"{name}_labels"] = split.y.cpu().numpy()
-    write_atomically(Path(folder) / FILE, lambda file: np.savez(file, **arrays))
+    write_arrays(Path(folder) / FILE, arrays)
     return laplace
 
 

@@ -1,6 +1,5 @@
 """What a run predicts at its end, in files: the logits of the held-out splits, a temperature."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -71,7 +70,7 @@ def write_posterior(
         return
     arrays = mean_predictions(predictor, data, sampled_weights(optimizer, seed))
     if arrays:
-        writer.write_file("predictions_bsam.npz", lambda file: np.savez(file, **arrays))
+        writer.write_arrays("predictions_bsam.npz", arrays)
 
 
 def sampled_weights(optimizer: BSAM, seed: int) -> Iterator[int]:
@@ -86,7 +85,7 @@ def write_predictions(writer: RunWriter, predictor: nn.Module, data: Dataset) ->
     """Write the final logits, for `toosure evaluate --split val`, and what a temperature does."""
     arrays = held_out_logits(predictor, data)
     if arrays:
-        writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+        writer.write_arrays("predictions.npz", arrays)
     if {"val_logits", "test_logits"} <= arrays.keys():
         write_temperature(writer, arrays)
 
@@ -102,5 +101,4 @@ def write_temperature(writer: RunWriter, arrays: Mapping[str, np.ndarray]) -> No
         (torch.from_numpy(arrays[f"{name}_logits"]), torch.from_numpy(arrays[f"{name}_labels"]))
         for name in ("val", "test")
     )
-    text = json.dumps(temperature_scaling(val, test), indent=2)
-    writer.write_file("temperature.json", lambda file: file.write(text.encode()))
+    writer.write_json("temperature.json", temperature_scaling(val, test))

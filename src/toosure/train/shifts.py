@@ -1,6 +1,5 @@
 """Judge a run under shifts, at its end or from its checkpoint; its folder keeps the result."""
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +16,6 @@ from toosure.data.corruptions import check_shift
 from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
-from toosure.runs.files import write_atomically
 from toosure.shifts.judge import Predict, Progress, judge_shifts
 from toosure.shifts.outside import OutsideSet, load_outside, source_of
 from toosure.shifts.plan import ShiftPlan, is_file_name, named_place
@@ -66,7 +64,7 @@ class Shifts:
     ) -> None:
         """Judge a network and keep the result in the folder of its run."""
         record = self.judge(predictor, step, spoken(listener, should_stop))
-        write_record(writer, record, file)
+        writer.write_json(file, record.as_json())
         listener.say(summary(record))
 
 
@@ -112,24 +110,6 @@ def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progr
             listener.say(f"judged {done} of {total} sets of images; next is {name}")
 
     return progress
-
-
-def write_record(writer: RunWriter, record: ShiftRecord, file_name: str = FILE) -> None:
-    """Keep a record in a run's folder, whole or not at all."""
-    content = file_content(record)
-    writer.write_file(file_name, lambda file: file.write(content))
-
-
-def write_record_to(path: Path, record: ShiftRecord) -> None:
-    """Write a record that belongs to no run, such as that of a mixture, whole or not at all."""
-    content = file_content(record)
-    write_atomically(path, lambda file: file.write(content))
-
-
-def file_content(record: ShiftRecord) -> bytes:
-    """Return a record as the file that keeps it."""
-    text = json.dumps(record.as_json(), indent=1, allow_nan=False) + "\n"
-    return text.encode()
 
 
 def summary(record: ShiftRecord) -> str:
@@ -210,7 +190,7 @@ def judge_averages(writer: RunWriter, runtime: Runtime, progress: Progress | Non
     shifts = Shifts(run.config, run.data, runtime)
     for name, predictor in averages.predictors():
         record = shifts.judge(predictor, run.state["step"], progress)
-        write_record(writer, record, AVERAGE_FILE.format(name))
+        writer.write_json(AVERAGE_FILE.format(name), record.as_json())
 
 
 def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressListener) -> None:
@@ -227,5 +207,5 @@ def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressList
         judge_averages(writer, runtime, progress)  # first: the record below says that all is done
         record = judge_finished(run.path, runtime, progress)
         record = with_earlier_sets(record, ShiftRecord.read(run.shifts))
-        write_record(writer, record)
+        writer.write_json(FILE, record.as_json())
         listener.say(summary(record))

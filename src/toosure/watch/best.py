@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -42,10 +42,10 @@ class BestPredictions:
             self.arrays["test_logits"] = logits_of(model, x).cpu()
             self.arrays["test_labels"] = labels.cpu()
 
-    def write(self, file: BinaryIO) -> None:
-        """Write `best.npz`: logits and labels by split, the step and its NLL."""
-        arrays: Any = {name: value.numpy() for name, value in self.arrays.items()}
-        np.savez(file, **arrays, step=np.array(self.step), val_nll=np.array(self.nll))
+    def named_arrays(self) -> dict[str, np.ndarray]:
+        """Return what `best.npz` holds: logits and labels by split, the step and its NLL."""
+        arrays = {name: value.numpy() for name, value in self.arrays.items()}
+        return arrays | {"step": np.array(self.step), "val_nll": np.array(self.nll)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.step, "nll": self.nll, "kept": dict(self.arrays)}

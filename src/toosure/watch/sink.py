@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from toosure.runs import RunError, RunWriter
 from toosure.runs.environment import environment
-from toosure.runs.files import write_json
 from toosure.runs.row_reader import Row
 from toosure.runs.rows_digest import begins_with
 from toosure.watch.best import BestPredictions
@@ -55,8 +53,7 @@ class RowSink:
         """Note in a folder of one's own where the run goes on, on what, and that it does."""
         if self._finalizer is not None and self.writer is not None:
             self.writer.write_environment(environment(device_name(device)))
-            with self.writer.writing():
-                write_json(self.writer.path / "examples.json", notes)
+            self.writer.write_json("examples.json", notes)
             self.writer.set_status("running", step)
 
     def abandon(self) -> None:
@@ -146,7 +143,7 @@ def end_run(
 def write_best(writer: RunWriter | None, best: BestPredictions | None) -> None:
     """Write the predictions of the best step so far, if there is one."""
     if writer is not None and best is not None and best.arrays:
-        writer.write_file("best.npz", best.write)
+        writer.write_arrays("best.npz", best.named_arrays())
 
 
 def write_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:
@@ -159,7 +156,7 @@ def write_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:
         "val_labels": val.host_y.numpy(),
     }
     if writer is not None:
-        writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+        writer.write_arrays("predictions.npz", arrays)
 
 
 def device_name(device: torch.device) -> str:

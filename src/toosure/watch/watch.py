@@ -8,10 +8,10 @@ from torch import nn
 
 from toosure.batches.reader import InputsOf, LabelsOf
 from toosure.config import as_measures
+from toosure.finite import json_ready
 from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
-from toosure.runs.write import plain
 from toosure.watch.arguments import check_arguments, with_names
 from toosure.watch.background import make_row_maker
 from toosure.watch.criterion import Criterion
@@ -281,7 +281,7 @@ class Watch:
             "measure": list(self.measures),
             "splits": list(self.splits),
             "examples": hashes_in(self.measurer.notes),
-            "last": {key: plain(value) for key, value in self.last.items()},
+            "last": json_ready(self.last),
             "rows": self.sink.sync(),
             **self.measurer.state_dict(),
         }

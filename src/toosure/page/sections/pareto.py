@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.pareto import pareto_figure, pareto_front
+from toosure.finite import is_finite_number
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.page.tables import Cell, Heading, table
@@ -59,7 +60,7 @@ def study_of(folder: Path, named: Sequence[tuple[str, Run]]) -> StudyRuns | None
     rows: list[list[float]] = []
     for name, run in named:
         values = [run.last.get(key) for key in keys]
-        numbers = [v for v in values if isinstance(v, int | float) and np.isfinite(v)]
+        numbers = [v for v in values if is_finite_number(v)]
         if run.status == "complete" and len(numbers) == len(keys):
             labels.append(name)
             rows.append([q.scale * v for q, v in zip(quantities, numbers, strict=True)])

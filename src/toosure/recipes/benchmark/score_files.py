@@ -8,11 +8,10 @@ Mixtures of runs have a file of their own, of the same form: mixture_scores.py.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from toosure.recipes.benchmark.record import (
 from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
 from toosure.recipes.recipe import Setting
 from toosure.runs import Run
-from toosure.runs.files import write_atomically
+from toosure.runs.files import write_arrays
 
 SCORES_FILE = "scores.jsonl"
 EXAMPLES = "examples"  # a folder
@@ -103,17 +102,12 @@ class ScoreFiles:
         for record in added:
             if examples := self.examples.get(record.name):
                 (self.folder / EXAMPLES).mkdir(exist_ok=True)
-                write_arrays(self.folder / EXAMPLES / f"{record.name}.npz", examples)
+                write_arrays(
+                    self.folder / EXAMPLES / f"{record.name}.npz", examples, compressed=True
+                )
 
         with (self.folder / self.file).open("a", encoding="utf-8") as file:
             file.writelines(record.line() + "\n" for record in added)
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed archive of arrays, whole or not at all."""
-    # Typed loosely, because numpy's signature has flags of its own among the keywords.
-    keywords: dict[str, Any] = dict(arrays)
-    write_atomically(path, lambda file: np.savez_compressed(file, **keywords))
 
 
 def read_lines(folder: Path, name: str = SCORES_FILE) -> list[str]:

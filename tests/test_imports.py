@@ -13,6 +13,7 @@ LAYERS = [
         "batches",
         "binary",
         "eval_mode",
+        "finite",
         "metrics",
         "processes",
         "quantities",

@@ -15,3 +15,17 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     spellings = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=0.5)
     return f"; did you mean {spellings[close[0]]!r}?" if close else otherwise
+
+
+def listed(names: Iterable[str], show: int = 5) -> str:
+    """Return names after each other; of many the first, and how many more there are.
+
+    >>> listed("abcde", 3), listed([])
+    ('a, b, c and 2 more', 'nothing')
+    >>> listed(["sgd, batch 64", "sam, batch 64"])
+    'sgd, batch 64; sam, batch 64'
+    """
+    names = list(names)
+    between = "; " if any("," in name for name in names) else ", "
+    rest = f" and {len(names) - show} more" if len(names) > show else ""
+    return between.join(names[:show]) + rest if names else "nothing"

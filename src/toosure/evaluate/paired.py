@@ -15,8 +15,8 @@ from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
-from toosure.predictions.usual_names import listed
 from toosure.quantities import QUANTITIES
+from toosure.sentences import listed
 from toosure.verdicts import plural
 
 MANY_ROWS = 20_000  # from here on fewer replicas: each costs a few milliseconds

@@ -37,7 +37,7 @@ from toosure.predictions.row_groups import check_group_name, groups_note, groups
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
-    listed,
+    listed_columns,
     pick,
     pick_label,
 )
@@ -274,7 +274,7 @@ def row_arrays(arrays: Mapping[str, Any], score: str, n: int) -> dict[str, np.nd
 def left_out_note(arrays: Mapping[str, Any], *used: str | None) -> str:
     """Name the arrays that nothing was made of: weights, say."""
     unused = [name for name in arrays if name not in (*used, *CLASS_NAMES)]
-    return f"left out {listed(unused)}" if unused else ""
+    return f"left out {listed_columns(unused)}" if unused else ""
 
 
 def described(predictions: Predictions) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from toosure.metrics.group_draws import group_count, group_numbers
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import Predictions
-from toosure.predictions.usual_names import listed
+from toosure.predictions.usual_names import listed_columns
 
 
 def check_group_name(options: ReadOptions, arrays: Mapping[str, Any], *taken: str | None) -> None:
@@ -41,7 +41,7 @@ def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:
     """Return the group of each of n rows, 0 .. G - 1, by an array of one name or number per row."""
     if name not in arrays or arrays[name].shape != (n,):
         rows = [other for other, values in arrays.items() if values.shape == (n,)]
-        there = f"there is {listed(rows)}" if rows else "there is none"
+        there = f"there is {listed_columns(rows)}" if rows else "there is none"
         raise ValueError(f"no column or array {name!r} of one value per row, as groups; {there}")
 
     values = arrays[name]

@@ -14,7 +14,7 @@ from toosure.predictions.usual_names import (
     class_of,
     expand,
     is_other,
-    listed,
+    listed_columns,
     pick,
     with_prefix,
 )
@@ -30,7 +30,7 @@ def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> 
         remedy = "say which hold probabilities or logits, --columns NAME,NAME"
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
-        raise ValueError(f"no column of a class; it holds only {listed(columns)}: {remedy}")
+        raise ValueError(f"no column of a class; it holds only {listed_columns(columns)}: {remedy}")
     return chosen
 
 
@@ -64,7 +64,9 @@ def score_columns_or_none(
         return groups[0]
     if len(groups) > 1:
         choices = " or ".join(f"--columns {','.join(group[:2])},..." for group in groups)
-        raise ValueError(f"{listed(g[0] for g in groups)} may all begin the scores: say {choices}")
+        raise ValueError(
+            f"{listed_columns(g[0] for g in groups)} may all begin the scores: say {choices}"
+        )
 
     if of_labels := columns_of_labels(columns, names, label, options):
         return of_labels

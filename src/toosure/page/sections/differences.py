@@ -1,7 +1,7 @@
 """Each setting against a reference on the same examples: what differs, and what is chance."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 from toosure.page.half_intervals import T_QUANTILES, PlusMinus
@@ -13,6 +13,7 @@ from toosure.page.paired import Comparison
 from toosure.page.replicas import KEYS
 from toosure.page.tables import Cell, Heading, HtmlCell, table
 from toosure.quantities import Quantity, described
+from toosure.sentences import listed
 
 SPLITS = {"test": "test", "val": "validation"}
 
@@ -39,7 +40,7 @@ def differences(page: PageRuns) -> str:
         f"{options}</select></label></div>"
     )
     missing = [group.label for group in page.groups if group.label not in comparison.settings]
-    left_out = f" Without such predictions: {listed(missing)}." if missing else ""
+    left_out = f" Without such predictions: {listed(missing, 3)}." if missing else ""
     return section(
         "Differences on the same examples",
         note + left_out,
@@ -49,19 +50,6 @@ def differences(page: PageRuns) -> str:
         name="differences",
         short="Differences",
     )
-
-
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return names after each other, the first few of many.
-
-    >>> listed(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    >>> listed(["sgd, batch 64", "sam, batch 64"])
-    'sgd, batch 64; sam, batch 64'
-    """
-    rest = len(names) - most
-    between = "; " if any("," in name for name in names) else ", "
-    return between.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> str:

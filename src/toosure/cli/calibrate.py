@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_judged, print_table
+from toosure.cli.evaluation_tables import print_judged
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -26,6 +26,7 @@ from toosure.cli.file_options import (
     writing,
 )
 from toosure.cli.laplace import calibrate_by_laplace
+from toosure.cli.tables import numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate.recalibrated import Recalibration

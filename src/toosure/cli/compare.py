@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_judged, print_table
+from toosure.cli.evaluation_tables import print_judged
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -22,6 +22,7 @@ from toosure.cli.file_options import (
     in_folder,
     write_text,
 )
+from toosure.cli.tables import numbers_table, print_table
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:

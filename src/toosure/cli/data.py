@@ -10,6 +10,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.runtime_options import DataRoot
+from toosure.cli.tables import console, terminal_table
 from toosure.sentences import did_you_mean
 
 if TYPE_CHECKING:
@@ -96,10 +97,7 @@ def size(count: int) -> str:
 
 def print_all(descriptions: list[Description], root: Path) -> None:
     """Print a table of all data sets."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("data", "status", box=None, pad_edge=False, header_style="dim")
+    table = terminal_table("data", "status")
     table.add_column("size", justify="right", no_wrap=True)
     for heading in ("licence", "what", "from"):
         table.add_column(heading)
@@ -107,7 +105,7 @@ def print_all(descriptions: list[Description], root: Path) -> None:
     for each in descriptions:
         cells = (each["name"], each["status"], size(each["bytes"]))
         table.add_row(*cells, each["licence"], each["about"], each["page"])
-    Console(width=None if sys.stdout.isatty() else 220).print(table)
+    console().print(table)
     typer.echo(
         f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images, "
         "shards:PATH tar files of them"

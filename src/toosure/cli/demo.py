@@ -8,6 +8,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.report import report
+from toosure.cli.tables import console, terminal_table
 from toosure.cli.train import exit_as_ended, run_sweep
 
 if TYPE_CHECKING:
@@ -56,15 +57,12 @@ def demo(
 
 def show_scores(scores: "Mapping[str, HeldOutScores]") -> None:
     """Print each way with its test numbers, mean ± standard deviation over seeds."""
-    from rich.console import Console
-    from rich.table import Table
-
     from toosure.recipes.series import spread_text
 
-    table = Table(box=None, pad_edge=False, header_style="dim", title="Test digits")
+    table = terminal_table(title="Test digits")
     for name in ("", "right %", "sure %", "ECE points"):
         table.add_column(name, justify="right" if name else "left")
     for name, each in scores.items():
         columns = (each.accuracy, each.confidence, each.ece)
         table.add_row(name, *(spread_text([100 * v for v in c], ".1f") for c in columns))
-    Console().print("", table)
+    console().print("", table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_metrics, print_table
+from toosure.cli.evaluation_tables import print_metrics
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -21,6 +21,7 @@ from toosure.cli.file_options import (
     writing,
 )
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
+from toosure.cli.tables import numbers_table, print_table
 from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:

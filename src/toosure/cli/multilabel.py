@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from toosure.cli.evaluation_tables import in_points, numbers_table, print_table
+from toosure.cli.evaluation_tables import in_points
 from toosure.cli.file_options import FileOptions, listed_words, write_text
+from toosure.cli.tables import numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate import MultilabelEvaluation

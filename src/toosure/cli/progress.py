@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from toosure.cli.runs import table_of
+from toosure.cli.tables import console
 from toosure.config import RunConfig
 from toosure.quantities import QUANTITIES, shown_in
 from toosure.runs import Run
@@ -84,8 +85,8 @@ class RowPrinter(ProgressListener):
         if len(self.ended) > MAX_TABLE:
             self.line(f"`toosure runs --out {self.ended[0].path.parent}` lists the runs")
         elif len(self.ended) > 1:
-            console = Console(width=None if sys.stdout.isatty() else 200)
-            console.print(table_of(self.ended, console.width))
+            terminal = console()
+            terminal.print(table_of(self.ended, terminal.width))
         self.ended = []
 
 

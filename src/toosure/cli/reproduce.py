@@ -1,7 +1,6 @@
 """`toosure reproduce`: train the runs of a paper, and check its tables and figures by claim."""
 
 import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, integers
 from toosure.cli.output import outlive_readers
 from toosure.cli.runtime_options import DataRoot, Device, Download, Graph
+from toosure.cli.tables import console
 
 if TYPE_CHECKING:
     from toosure.recipes import Part, Recipe, Setting
@@ -224,19 +224,18 @@ def list_parts(parts: "Sequence[Part]", setting: "Setting", folder: Path) -> Non
 
 def show(outcome: "Outcome", as_json: bool) -> None:
     """Print tables and claims, or one JSON object."""
-    from rich.console import Console
-
+    from toosure.cli.recipe_tables import claims_table, recipe_table
     from toosure.recipes import results
 
     if as_json:
         print(json.dumps(results.as_json(outcome), allow_nan=False))
         return
 
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    terminal = console()
     for findings in outcome.findings.values():
         for table in findings.tables:
-            console.print(results.rich_table(table), "")
-    console.print(results.claims_table(outcome.claims))
+            terminal.print(recipe_table(table), "")
+    terminal.print(claims_table(outcome.claims))
 
     for name in outcome.without_runs:
         typer.echo(f"{name} has no runs on {outcome.setting.data}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.tables import PIPED, console, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,8 +39,6 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
     """List runs: status, steps and the last row, on validation where there is one."""
     if context.invoked_subcommand is not None:
         return
-    from rich.console import Console
-
     from toosure.runs.regular_files import printable
     from toosure.runs.storage import shown
 
@@ -48,9 +47,8 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
         typer.echo(f"no such runs in {shown(out)}")
         return
 
-    console = Console()
-    console = console if console.is_terminal else Console(width=200)
-    console.print(table_of(chosen, console.width))
+    terminal = console()
+    terminal.print(table_of(chosen, terminal.width))
     for run in chosen:
         for warning in run.warnings:
             typer.echo(f"{run.name}: {printable(warning)}")
@@ -134,12 +132,11 @@ def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
         fail(str(error))
 
 
-def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
+def table_of(runs: "Sequence[Run]", width: int = PIPED) -> "Table":
     """Lay runs out side by side: one row per run, figures of the last measurement.
 
     Names tell runs apart, so where the width is short figures give way, and names are folded.
     """
-    from rich.table import Table
     from rich.text import Text
 
     lines = [figures_of(run) for run in runs]
@@ -147,7 +144,7 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
     columns = {name: [line.get(name, "") for line in lines] for name in names}
     shown, room = fitting(columns, width, max((len(run.name) for run in runs), default=0))
 
-    table = Table("run", box=None, pad_edge=False, header_style="dim")
+    table = terminal_table("run")
     for name in shown:
         side: Literal["left", "right"] = "left" if name in ("status", "data") else "right"
         table.add_column(Text(name), justify=side, no_wrap=True)

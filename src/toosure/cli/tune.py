@@ -20,6 +20,7 @@ from toosure.cli.runtime_options import (
     GpusPerRun,
     Threads,
 )
+from toosure.cli.tables import console, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -164,12 +165,9 @@ def listener_for(space: "SearchSpace", trials: int) -> "ProgressListener":
 
 def finish(result: "Tuning", out: Path) -> None:
     """Print what was found, and end as the study did."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 200)
     typer.echo(summary(result))
     if result.best:
-        console.print(table_of(result))
+        console().print(table_of(result))
         typer.echo(f"`toosure report {out}` shows all of them")
     if result.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoints.", err=True)
@@ -190,7 +188,6 @@ def summary(result: "Tuning") -> str:
 
 def table_of(result: "Tuning") -> "Table":
     """Lay out the Pareto front, or with one goal the best trials, as a table."""
-    from rich.table import Table
     from rich.text import Text
 
     front = len(result.goals) > 1
@@ -198,7 +195,7 @@ def table_of(result: "Tuning") -> "Table":
     chosen = in_order(chosen, result.goals[0])[:MAX_ROWS]
     title = "Pareto front: no trial is better in all goals" if front else "The best trials"
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    table = terminal_table(title=title)
     for name in ("trial", *(goal.quantity.heading for goal in result.goals)):
         table.add_column(Text(name), justify="right")
     table.add_column("settings")

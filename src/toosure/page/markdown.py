@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from toosure.page.decision import decide
+from toosure.page.markdown_table import markdown_table
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import Comparison
 from toosure.page.pictures import gap_picture, line_picture
 from toosure.page.ranking import Standing
 from toosure.page.replicas import KEYS
+from toosure.page.sections.summary import number_cell
 from toosure.quantities import described
 
 MAX_ROWS = 40  # of a table
@@ -43,22 +45,8 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
 
 
 def plain(content: str) -> str:
-    """Return a text that is neither a tag nor a border of a table."""
-    return escape(content, quote=False).replace("|", "\\|")
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; bars in names are escaped.
-
-    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
-    | a | b |
-    |---|--:|
-    | x\\|y | 1 |
-    """
-    rule = "|".join(["---", *["--:"] * (len(header) - 1)])
-    lines = ["| " + " | ".join(map(plain, row)) + " |" for row in rows[:MAX_ROWS]]
-    more = f"\n\n… and {len(rows) - MAX_ROWS} more." if len(rows) > MAX_ROWS else ""
-    return "\n".join([f"| {' | '.join(header)} |", f"|{rule}|", *lines]) + more
+    """Return a text without tags."""
+    return escape(content, quote=False)
 
 
 def ranking_table(standings: Sequence[Standing]) -> str:
@@ -66,19 +54,11 @@ def ranking_table(standings: Sequence[Standing]) -> str:
     header = ["setting", "seeds", *(described(key).heading for key in COLUMNS), "verdict"]
     rows = []
     for standing in standings:
-        numbers = [with_spread(standing, key) for key in COLUMNS]
+        cells = [number_cell(standing, key) for key in COLUMNS]
+        numbers = [f"{cell.text} {cell.note}".rstrip() for cell in cells]
         seeds = str(len(standing.group.runs))
-        rows.append([standing.label, seeds, *numbers, standing.verdict.sentence])
-    return markdown_table(header, rows)
-
-
-def with_spread(standing: Standing, key: str) -> str:
-    value = standing.values.get(key)
-    if value is None:
-        return "–"
-    form = described(key).form
-    spread = standing.spreads.get(key)
-    return printed(value, form) + (f" ± {printed(spread, form)}" if spread else "")
+        rows.append([plain(standing.label), seeds, *numbers, plain(standing.verdict.sentence)])
+    return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 
 def difference_note(page: PageRuns, comparison: Comparison) -> str:
@@ -101,8 +81,9 @@ def difference_table(page: PageRuns, comparison: Comparison) -> str:
             value = printed(quantity.scale * difference.value, quantity.form.replace(".", "+.", 1))
             text = f"{value} ± {printed(quantity.scale * difference.half, quantity.form)}"
             cells.append(text if difference.is_chance else f"**{text}**")
-        rows.append([group.label, *cells])
-    return markdown_table(["setting", *(described(key).heading for key in KEYS)], rows)
+        rows.append([plain(group.label), *cells])
+    header = ["setting", *(described(key).heading for key in KEYS)]
+    return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 
 def write_markdown(page: PageRuns, output: Path) -> None:

@@ -1,8 +1,12 @@
 """Tables in HTML: headings that explain and sort, cells of numbers, names or markup."""
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
+
+import numpy as np
 
 from toosure.page.html import breakable, prose, term, tip_of
 from toosure.page.number_text import printed
@@ -73,6 +77,35 @@ def table(
         f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
     return f'<div class="sheet">{drawn}{TABLE_TOOLS}</div>' if sortable else drawn
+
+
+def mean_cell(values: Sequence[float], form: str, best: bool = False) -> NumberCell:
+    """Return a mean over seeds, with their standard deviation below it."""
+    if not values:
+        return NumberCell(None, "–")
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return cell_with_spread(float(np.mean(values)), spread, form, best)
+
+
+def cell_with_spread(
+    value: float | None, spread: float | None, form: str, best: bool = False
+) -> NumberCell:
+    """Return a number with a standard deviation below it; a dash where there is no number."""
+    text = printed(value, form)
+    if value is None or not math.isfinite(value):
+        return NumberCell(None, text)
+    note = "" if spread is None else f"± {printed(spread, form_like(text, form))}"
+    return NumberCell(value, text, note, best)
+
+
+def form_like(text: str, form: str) -> str:
+    """Return the form that gives a spread as many decimals as its mean has.
+
+    >>> form_like("2.50", ".3g"), form_like("1.2e−05", ".3g"), form_like("+0.50", "+.2f")
+    ('.2f', '.3g', '.2f')
+    """
+    decimals = re.fullmatch(r"−?\d+\.(\d+)", text)
+    return f".{len(decimals[1])}f" if decimals and form.endswith("g") else form.lstrip("+")
 
 
 def is_number(value: Cell) -> bool:

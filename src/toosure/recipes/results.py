@@ -1,19 +1,16 @@
-"""What came of a recipe, for the terminal and as one JSON object."""
+"""What came of a recipe: claims as rows, the score, and everything as one JSON object."""
 
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toosure.finite import json_ready
-from toosure.recipes.recipe import Claim, Table
+from toosure.recipes.recipe import Claim
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
 from toosure.runs.environment import torch_version
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 CLAIM_HEADER = ("claim", "found", "paper", "verdict", "note")
 
@@ -43,32 +40,6 @@ def score_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seque
     usual = (part.name for part in outcome.recipe.chosen(()))
     absent = [name for name in usual if name not in present]
     return f"{text}; not here: {', '.join(absent)}" if absent else text
-
-
-# -- terminal -------------------------------------------------------------------------------
-
-
-def claims_table(claims: Sequence[Claim]) -> "RichTable":
-    """Lay out claims for the terminal; a failure stands out, an unjudged claim recedes."""
-    from rich.table import Table as RichTable
-
-    styles = {True: None, False: "bold red", None: "dim"}
-    table = RichTable(*CLAIM_HEADER, box=None, pad_edge=False, header_style="dim")
-    for claim in claims:
-        table.add_row(*claim_cells(claim), style=styles[claim.passed])
-    return table
-
-
-def rich_table(table: Table) -> "RichTable":
-    """Lay out a table for the terminal, its numbers aligned to the right."""
-    from rich.table import Table as RichTable
-
-    layout = RichTable(box=None, pad_edge=False, header_style="dim", title=table.title)
-    for number, name in enumerate(table.header):
-        layout.add_column(name, justify="right" if number and name else "left")
-    for row in table.rows:
-        layout.add_row(*row)
-    return layout
 
 
 # -- JSON -----------------------------------------------------------------------------------

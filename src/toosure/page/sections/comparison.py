@@ -1,7 +1,6 @@
 """Runs side by side: the last numbers of each setting, mean and spread over seeds."""
 
 import math
-import re
 from collections.abc import Sequence
 from html import escape
 
@@ -9,10 +8,9 @@ import numpy as np
 
 from toosure.figures import Group
 from toosure.page.html import section
-from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import ENDED_EARLY, last_value
-from toosure.page.tables import Cell, NumberCell, table
+from toosure.page.tables import Cell, mean_cell, table
 from toosure.quantities import Quantity, described, own_keys, shown_in
 from toosure.runs import Run
 
@@ -34,7 +32,7 @@ def comparison(page: PageRuns) -> str:
     for i, group in enumerate(groups):
         cells: list[Cell] = [(group.label, remark_on(group))]
         for j, column in enumerate(columns):
-            cells.append(mean_cell(values[i][j], column, bool(is_best[i, j])))
+            cells.append(mean_cell(values[i][j], column.form, bool(is_best[i, j])))
         rows.append(cells)
 
     attributes = [f'data-label="{escape(group.label)}"' for group in groups]
@@ -122,25 +120,3 @@ def best(means: np.ndarray, columns: Sequence[Quantity]) -> np.ndarray:
     differ = (scores != scores[:1]).any(0)
     marks: np.ndarray = np.isfinite(scores) & (scores == top) & differ
     return marks
-
-
-def mean_cell(values: Sequence[float], column: Quantity, is_best: bool) -> NumberCell:
-    """Return the mean over seeds, with their standard deviation below it."""
-    if not values:
-        return NumberCell(None, "–")
-    text = printed(mean(values), column.form)
-    note = ""
-    if len(values) > 1:
-        spread = float(np.std(values, ddof=1))
-        note = f"± {printed(spread, form_like(text, column.form))}"
-    return NumberCell(mean(values), text, note, is_best)
-
-
-def form_like(text: str, form: str) -> str:
-    """Return the form that gives a spread as many decimals as its mean has.
-
-    >>> form_like("2.50", ".3g"), form_like("1.2e−05", ".3g")
-    ('.2f', '.3g')
-    """
-    decimals = re.fullmatch(r"−?\d+\.(\d+)", text)
-    return f".{len(decimals[1])}f" if decimals and form.endswith("g") else form

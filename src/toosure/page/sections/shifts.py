@@ -10,7 +10,7 @@ from toosure.figures.shifts import ShiftLine, shifts_figure
 from toosure.page.html import FIGURE_TOOLS, called, plot, section, term
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, Heading, NumberCell, table
+from toosure.page.tables import Cell, Heading, NumberCell, mean_cell, table
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
 from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
@@ -215,10 +215,3 @@ def spread(
 
 def cell(values: Sequence[float], quantity: Quantity) -> NumberCell:
     return mean_cell([quantity.scale * value for value in values], quantity.form)
-
-
-def mean_cell(values: Sequence[float], form: str) -> NumberCell:
-    """Return a mean with its standard deviation below, where there are several values."""
-    average = float(np.mean(values))
-    note = f"± {printed(float(np.std(values, ddof=1)), form)}" if len(values) > 1 else ""
-    return NumberCell(average if math.isfinite(average) else None, printed(average, form), note)

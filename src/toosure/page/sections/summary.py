@@ -11,7 +11,7 @@ from toosure.page.html import breakable, prose
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import Standing
-from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
+from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, cell_with_spread, table
 from toosure.quantities import described
 
 BAR_WIDTH = 180  # units of the picture of a gap
@@ -97,12 +97,9 @@ def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> HtmlCell:
 
 
 def number_cell(standing: Standing, key: str) -> NumberCell:
-    value = standing.values.get(key)
-    if value is None:
-        return NumberCell(None, "–")
-    form = described(key).form
-    spread = standing.spreads.get(key)
-    return NumberCell(value, printed(value, form), f"± {printed(spread, form)}" if spread else "")
+    """Return a number of a setting, with its spread over seeds where there are several."""
+    spread = standing.spreads.get(key) or None
+    return cell_with_spread(standing.values.get(key), spread, described(key).form)
 
 
 def scale_of(standings: Sequence[Standing]) -> tuple[float, float]:

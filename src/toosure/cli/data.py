@@ -10,7 +10,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.runtime_options import DataRoot
-from toosure.cli.tables import console, terminal_table
+from toosure.cli.tables import print_table, terminal_table
 from toosure.sentences import did_you_mean
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def print_all(descriptions: list[Description], root: Path) -> None:
     for each in descriptions:
         cells = (each["name"], each["status"], size(each["bytes"]))
         table.add_row(*cells, each["licence"], each["about"], each["page"])
-    console().print(table)
+    print_table(table)
     typer.echo(
         f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images, "
         "shards:PATH tar files of them"

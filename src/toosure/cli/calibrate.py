@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_options import AsJson, Bins, Level, Page
 from toosure.cli.evaluation_tables import print_judged
 from toosure.cli.file_options import (
     ClassNames,
@@ -54,8 +55,8 @@ def calibrate(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Save the calibrator here (.pt).")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    html: Page = None,
+    as_json: AsJson = False,
     kind: KindOption = None,
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
@@ -76,8 +77,8 @@ def calibrate(
     folds: Annotated[
         int, typer.Option(min=2, help="Folds of VAL for the choice, and where TEST is missing.")
     ] = 5,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    bins: Bins = 15,
+    ci: Level = 0.95,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of folds and bootstrap.")
     ] = 0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_options import AsJson, BootstrapSeed, Level, Split
 from toosure.cli.evaluation_tables import print_judged
 from toosure.cli.file_options import (
     ClassNames,
@@ -37,7 +38,7 @@ def compare(
     html: Annotated[
         Path | None, typer.Option("-o", "--html", help="Write a page with figures here.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     kind: KindOption = None,
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
@@ -47,13 +48,11 @@ def compare(
     labels: Annotated[
         Path | None, typer.Option(help="The .npy of the labels, where both are .npy of scores.")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
-    ] = None,
+    split: Split = None,
     top_label: TopLabel = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the ECE.")] = 15,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    ci: Level = 0.95,
+    seed: BootstrapSeed = 0,
 ) -> None:
     """Compare SECOND with FIRST on the same rows.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.runtime_options import DataRoot
+from toosure.cli.run_options import DataRoot
 from toosure.cli.tables import print_table, terminal_table
 from toosure.sentences import did_you_mean
 

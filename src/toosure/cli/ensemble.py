@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_options import AsJson, Bins, BootstrapSeed, Level, Page
 from toosure.cli.evaluation_tables import print_metrics
 from toosure.cli.file_options import (
     ClassNames,
@@ -61,11 +62,11 @@ def ensemble(
     columns: ScoreColumns = None,
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    html: Page = None,
+    as_json: AsJson = False,
+    bins: Bins = 15,
+    ci: Level = 0.95,
+    seed: BootstrapSeed = 0,
     shifts: Annotated[
         bool,
         typer.Option("--shifts", help="Judge the mixture under 15 corruptions at 5 severities."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_options import Bins, BootstrapSeed, Level, Split
 from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
 from toosure.cli.fail_if import exit_if_one_holds, judge_all
 from toosure.cli.file_options import (
@@ -73,7 +74,7 @@ def evaluate(
         ),
     ],
     kind: KindOption = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
+    bins: Bins = 15,
     edge: Annotated[Edge, typer.Option(help="Bins are (a, b] (right) or [a, b) (left).")] = (
         Edge.right
     ),
@@ -86,10 +87,8 @@ def evaluate(
     html: Annotated[
         Path | None, typer.Option("--html", "-o", help="Write a page with figures here.")
     ] = None,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    split: Annotated[
-        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
-    ] = None,
+    ci: Level = 0.95,
+    split: Split = None,
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
     classes: ClassNames = None,
@@ -115,7 +114,7 @@ def evaluate(
             "given several times.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    seed: BootstrapSeed = 0,
     shift: Annotated[
         str | None, typer.Option(help="Of a run: predict its test set corrupted, as fog:3.")
     ] = None,

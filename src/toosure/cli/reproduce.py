@@ -13,7 +13,7 @@ from toosure.cli.file_options import write_text
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, integers
 from toosure.cli.output import outlive_readers
-from toosure.cli.runtime_options import DataRoot, Device, Download, Graph
+from toosure.cli.run_options import DataRoot, Device, Download, Graph
 from toosure.cli.tables import console
 
 if TYPE_CHECKING:

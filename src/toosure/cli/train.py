@@ -21,14 +21,17 @@ from toosure.cli.option_values import (
     whole_number,
 )
 from toosure.cli.output import outlive_readers
-from toosure.cli.runtime_options import (
+from toosure.cli.run_options import (
     ClusterAddress,
     CpusPerRun,
+    Data,
     DataRoot,
     Device,
     Download,
     GpusPerRun,
     Graph,
+    Objective,
+    Schedule,
     Threads,
 )
 from toosure.cli.shifts import plan_of_options
@@ -47,9 +50,7 @@ INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of wh
 
 @app.command(cls=MultiValueCommand)
 def train(
-    data: Annotated[
-        Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")
-    ] = None,
+    data: Data = None,
     shift: Annotated[
         Texts,
         typer.Option(
@@ -66,12 +67,8 @@ def train(
         Texts, typer.Option(help="sgd, sam:base=adamw,rho=0.1, ... [sgd:lr=0.1]")
     ] = None,
     loss: Annotated[Texts, typer.Option(help="The criterion: ce, mse, ... [ce]")] = None,
-    objective: Annotated[
-        Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
-    ] = None,
-    schedule: Annotated[
-        Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
-    ] = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
     steps: Annotated[Texts, typer.Option(help="How many steps. [2000]")] = None,
     batch: Annotated[Texts, typer.Option(help="Examples per step, or full. [128]")] = None,
     seed: Annotated[

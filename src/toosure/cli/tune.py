@@ -11,13 +11,16 @@ from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, comma_separated
 from toosure.cli.output import outlive_readers
-from toosure.cli.runtime_options import (
+from toosure.cli.run_options import (
     ClusterAddress,
     CpusPerRun,
+    Data,
     DataRoot,
     Device,
     Download,
     GpusPerRun,
+    Objective,
+    Schedule,
     Threads,
 )
 from toosure.cli.tables import console, terminal_table
@@ -38,21 +41,15 @@ def tune(
         Texts,
         typer.Option(help="csam:rho=0.02..0.5~log,gamma=0|1; several words are alternatives."),
     ] = None,
-    data: Annotated[
-        Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")
-    ] = None,
+    data: Data = None,
     model: Annotated[
         Texts, typer.Option(help="Network: mlp:width=16..128~16, resnet20, ... [mlp]")
     ] = None,
     loss: Annotated[
         Texts, typer.Option(help="The criterion: ce, focal:gamma=0.5..5, ... [ce]")
     ] = None,
-    objective: Annotated[
-        Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
-    ] = None,
-    schedule: Annotated[
-        Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
-    ] = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
     steps: Annotated[str | None, typer.Option(help="How many steps. [2000]")] = None,
     batch: Annotated[
         str | None, typer.Option(help="Examples per step: 32|64|128, full. [128]")

@@ -29,3 +29,15 @@ def listed(names: Iterable[str], show: int = 5) -> str:
     between = "; " if any("," in name for name in names) else ", "
     rest = f" and {len(names) - show} more" if len(names) > show else ""
     return between.join(names[:show]) + rest if names else "nothing"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people write it.
+
+    >>> size_text(300), size_text(11_600_000), size_text(155_000_000_000)
+    ('300 bytes', '11.6 MB', '155 GB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.{1 if count < 100 * size else 0}f} {unit}"
+    return f"{count} bytes"

@@ -11,7 +11,7 @@ import typer
 from toosure.cli.app import app, fail
 from toosure.cli.run_options import DataRoot
 from toosure.cli.tables import print_table, terminal_table
-from toosure.sentences import did_you_mean
+from toosure.sentences import did_you_mean, size_text
 
 if TYPE_CHECKING:
     from toosure.data.download import Progress
@@ -88,13 +88,6 @@ def describe(name: str, root: Path) -> Description:
     }
 
 
-def size(count: int) -> str:
-    """Write a number of bytes as people do."""
-    if not count:
-        return ""
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
-
-
 def print_all(descriptions: list[Description], root: Path) -> None:
     """Print a table of all data sets."""
     table = terminal_table("data", "status")
@@ -103,7 +96,8 @@ def print_all(descriptions: list[Description], root: Path) -> None:
         table.add_column(heading)
 
     for each in descriptions:
-        cells = (each["name"], each["status"], size(each["bytes"]))
+        size = size_text(each["bytes"]) if each["bytes"] else ""
+        cells = (each["name"], each["status"], size)
         table.add_row(*cells, each["licence"], each["about"], each["page"])
     print_table(table)
     typer.echo(
@@ -118,7 +112,7 @@ def print_one(description: Description) -> None:
     lines = {
         "status": description["status"] + (f": no {missing}" if missing else ""),
         "what": description["about"],
-        "size": size(description["bytes"]),
+        "size": size_text(description["bytes"]) if description["bytes"] else "",
         "licence": description["licence"],
         "from": description["page"],
         "by hand": description["by_hand"],
@@ -142,9 +136,9 @@ def progress() -> "Callable[[str], Progress] | None":
 
     def counter(name: str) -> "Progress":
         def show(here: int, total: int | None) -> None:
-            share = f" of {size(total)}, {100 * here // total} %" if total else ""
+            share = f" of {size_text(total)}, {100 * here // total} %" if total else ""
             end = "\n" if here == total else ""
-            sys.stderr.write(f"\r{name}: {size(here)}{share}  {end}")
+            sys.stderr.write(f"\r{name}: {size_text(here)}{share}  {end}")
 
         return show
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from toosure.runs.regular_files import in_bytes, read_regular
+from toosure.runs.regular_files import read_regular
+from toosure.sentences import size_text
 
 MAX_BYTES = 64 << 20  # of a file, packed and unpacked; a snapshot has some kilobytes
 MAX_ARRAYS = 256
@@ -30,7 +31,7 @@ def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
         size = sum(member.file_size for member in members)
         if size > MAX_BYTES:
             raise ValueError(
-                f"its arrays have {in_bytes(size)}; at most {in_bytes(MAX_BYTES)} are read"
+                f"its arrays have {size_text(size)}; at most {size_text(MAX_BYTES)} are read"
             )
         return {
             member.filename.removesuffix(".npy"): array_of(packed.read(member))
@@ -45,7 +46,7 @@ def array_of(content: bytes) -> np.ndarray:
     before = 10 if content[6] == 1 else 12
     length = struct.unpack("<H" if before == 10 else "<I", content[8:before])[0]
     if length > MAX_HEADER:
-        raise ValueError(f"an array has a header of {in_bytes(length)}")
+        raise ValueError(f"an array has a header of {size_text(length)}")
 
     start = before + length
     dtype, fortran_order, shape = parse_header(content[before:start])

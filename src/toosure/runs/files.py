@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from toosure.finite import json_ready
+from toosure.runs.regular_files import NO_LINK, open_plain
 
 try:
     import fcntl
@@ -25,7 +25,6 @@ except ImportError:  # Windows has no such lock: there, two writers are not told
 HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep them past its end
 
 
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
 BINARY = getattr(os, "O_BINARY", 0)  # known on Windows only
 NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")  # of a step, in the name of a file
 # How the names of files begin that a run writes into its folder.
@@ -120,16 +119,6 @@ def delete_leftovers(folder: Path) -> None:
             path.unlink()
         if path.is_symlink():  # never one of ours
             path.unlink(missing_ok=True)
-
-
-def open_plain(path: str | Path, flags: int) -> int:
-    """Open a plain file; a link, a pipe or a device is an error, and is not waited for."""
-    wait_for_nothing = getattr(os, "O_NONBLOCK", 0)
-    place = os.open(path, flags | NO_LINK | wait_for_nothing, 0o666)
-    if not stat.S_ISREG(os.fstat(place).st_mode):
-        os.close(place)
-        raise OSError(errno.ELOOP, "not a plain file", str(path))
-    return place
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from toosure.runs.json_text import parse_json
-from toosure.runs.regular_files import in_bytes, open_regular
+from toosure.runs.regular_files import open_regular
 from toosure.runs.uniform_rows import uniform_rows
+from toosure.sentences import size_text
 
 Row = dict[str, Any]
 Columns = dict[str, np.ndarray]  # each key as an array of one value per row
@@ -122,7 +123,7 @@ class RowReader:
         while len(rows) < ROWS_AT_ONCE and (line := lines.readline(MAX_LINE)):
             if not line.endswith(b"\n"):
                 if len(line) == MAX_LINE:
-                    reason = f"line {self._lines + 1} is longer than {in_bytes(MAX_LINE)}"
+                    reason = f"line {self._lines + 1} is longer than {size_text(MAX_LINE)}"
                     self._blocked = f"{reason}: it and what follows are left out"
                 break
 

@@ -78,8 +78,6 @@ class DeferredRows(RowMaker):
     deferred. `max_age` is the time after which a row should be written.
     """
 
-    defers = True
-
     def __init__(
         self,
         measurer: Measurer,
@@ -153,15 +151,16 @@ class DeferredRows(RowMaker):
         else:
             self.weights.wait()
 
-    def is_overdue(self) -> bool:
-        return self.stopwatch.seconds - self.last_started > self.max_age
-
     def flush(self) -> None:
         self.advance()
         pending = self.pending
         self.pending = None
         self.write(pending)
         self.last_started = math.inf
+
+    def flush_overdue(self) -> None:
+        if self.stopwatch.seconds - self.last_started > self.max_age:
+            self.flush()
 
     def discard(self) -> None:
         if self.pending is not None:
@@ -171,7 +170,8 @@ class DeferredRows(RowMaker):
         self.last_started = math.inf
         super().discard()
 
-    def refresh_weights(self) -> None:
+    def end(self) -> None:
+        super().end()
         if self.weights is not None:
             self.weights.take()
 

@@ -14,6 +14,7 @@ from toosure.quantities import QUANTITIES
 from toosure.runs.row_reader import Row
 from toosure.watch.measurer import Measurer, Observations
 from toosure.watch.sink import RowSink
+from toosure.watch.spacing import TimeSpent
 from toosure.watch.split import Diverged, Numbers
 
 Notify = Callable[[Row], None]
@@ -34,16 +35,16 @@ class Stopwatch:
         """Seconds since the start, without the time between an interruption and its resumption."""
         return time.perf_counter() - self.began
 
-    def spent(self) -> tuple[float, float, float, float]:
-        """Return the seconds since the start, those measuring, the last row's, those since it."""
+    def spent(self) -> TimeSpent:
+        """Return the time that was spent so far, for a budget."""
         now = self.seconds
-        return now, self.measuring, self.cost or 0.0, now - self.ended
+        return TimeSpent(now, self.measuring, self.cost or 0.0, now - self.ended)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `go_back` takes."""
+        """Return what `rewind` takes."""
         return {"seconds": self.seconds, "measuring": self.measuring, "cost": self.cost}
 
-    def go_back(self, seconds: float, measuring: float, cost: float | None) -> None:
+    def rewind(self, seconds: float, measuring: float, cost: float | None) -> None:
         """Go on from an earlier moment of the run."""
         self.began = time.perf_counter() - seconds
         self.ended = seconds
@@ -56,8 +57,6 @@ class RowMaker:
 
     `toosure.watch.background.DeferredRows` makes the same rows while training goes on.
     """
-
-    defers = False  # whether a row may wait for its numbers
 
     def __init__(
         self, measurer: Measurer, sink: RowSink, stopwatch: Stopwatch, notify: Notify | None
@@ -147,28 +146,30 @@ class RowMaker:
         if self.sink.writer is not None and observations:
             self.sink.writer.write_snapshot(step, self.measurer.snapshot(observations))
 
-    # -- what only deferred rows need -------------------------------------------------------
-
-    def is_overdue(self) -> bool:
-        """Return whether a row has waited so long that it should be written now."""
-        return False
-
-    def advance(self) -> None:
-        """Observe the model for a row that waits for it."""
-
-    def flush(self) -> None:
-        """Finish every row that was started."""
-
     def discard(self) -> None:
         """Forget rows that were started, and that the model had diverged."""
         self.last_snapshot = None
         self.diverged = False
 
-    def refresh_weights(self) -> None:
-        """Let what is read next be the weights of this moment."""
+    def end(self) -> None:
+        """Write the snapshot of the last row, and let the final weights be read from now on."""
+        if self.last_snapshot is not None:
+            self.last_snapshot()
+            self.last_snapshot = None
+
+    # -- only deferred rows have something to do here ---------------------------------------
+
+    def advance(self) -> None:
+        """Observe the model for the row that waits, if there is one."""
+
+    def flush(self) -> None:
+        """Finish every row that was started."""
+
+    def flush_overdue(self) -> None:
+        """Finish every row that was started, if that was too long ago."""
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Stop the threads."""
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:

@@ -90,7 +90,7 @@ class RowSink:
                 "from the state of an earlier checkpoint, or name another folder"
             )
 
-    def go_back(self, step: int, last: Row) -> None:
+    def rewind(self, step: int, last: Row) -> None:
         """Drop the rows after a step, whose row was `last`."""
         earlier = [row for row in self.rows if row["step"] <= step]
         self.rows[:] = earlier or ([last] if last else [])

@@ -189,8 +189,7 @@ class Watch:
         if self.closed or numbers:
             self._check(numbers)
         self.steps += 1
-        if self.maker.defers and self.maker.is_overdue():
-            self.flush()
+        self.maker.flush_overdue()
         if self.maker.diverged:
             return None
 
@@ -200,7 +199,7 @@ class Watch:
         """Whether this step is to be measured; under a budget the first process decides for all."""
         if self.spacing.budget is None:
             return self.spacing.due(self.steps)
-        due = self.spacing.due(self.steps, *self.stopwatch.spent())
+        due = self.spacing.due(self.steps, self.stopwatch.spent())
         (agreed,) = self.processes.any(due and self.processes.first)
         return bool(agreed)
 
@@ -213,7 +212,7 @@ class Watch:
         """
         if self.closed or numbers:
             self._check(numbers)
-        if self.last_measured == self.steps or (self.maker.defers and self._waiting_diverged()):
+        if self.last_measured == self.steps or self._waiting_diverged():
             self.flush()
             return self.last
 
@@ -252,10 +251,7 @@ class Watch:
         if not self.diverged and self.last_measured != self.steps:
             self.measure(**numbers)
         self.flush()
-        if self.maker.last_snapshot is not None:
-            self.maker.last_snapshot()
-            self.maker.last_snapshot = None
-        self.maker.refresh_weights()  # the predictions written next are read from them
+        self.maker.end()
         with self.measurer.joint.measuring():
             self.sink.finish(None if self.diverged else self.splits.get("val"))
         return self.last
@@ -295,6 +291,6 @@ class Watch:
         self.steps = state["steps"]
         self.last_measured = state["measured"]
         self.snapshot_from = state["snapshot_from"]
-        self.stopwatch.go_back(state["seconds"], state["measuring"], state["cost"])
+        self.stopwatch.rewind(state["seconds"], state["measuring"], state["cost"])
         self.measurer.load_state_dict(state)
-        self.sink.go_back(self.last_measured, state.get("last", {}))
+        self.sink.rewind(self.last_measured, state.get("last", {}))

@@ -1,5 +1,6 @@
-"""Values with half a 95 % interval on either side, of normal and of few values."""
+"""Values with their 95 % intervals, of normal and of few values."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,15 +11,33 @@ T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2
 
 
 class PlusMinus(NamedTuple):
-    """A value, often a difference, and half its 95 % interval."""
+    """A value, often a difference, and half the width of its 95 % interval."""
 
     value: float
-    half: float
+    half_width: float
 
     @property
     def is_chance(self) -> bool:
         """Whether the interval holds 0."""
-        return not abs(self.value) > self.half
+        return not abs(self.value) > self.half_width
+
+
+class ValueInterval(NamedTuple):
+    """A value and the ends of its 95 % interval, which need not lie evenly; NaN where unknown."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def plus_minus(self) -> PlusMinus:
+        """The value with the side of its interval that lies towards 0: within it, it is chance.
+
+        >>> ValueInterval(-0.03, -0.05, -0.02).plus_minus
+        PlusMinus(value=-0.03, half_width=0.01)
+        """
+        side = self.high - self.value if self.value < 0 else self.value - self.low
+        return PlusMinus(self.value, round(side, 12) if math.isfinite(side) else math.inf)
 
 
 def interval_of_mean(values: np.ndarray) -> np.ndarray:

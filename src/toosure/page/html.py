@@ -91,9 +91,9 @@ FIGURE_TOOLS = (
 
 def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -> str:
     """Return a block with a title, a Plotly figure and a line on how to read it."""
-    said = f"<figcaption>{prose(note)}</figcaption>" if note else ""
+    caption = f"<figcaption>{prose(note)}</figcaption>" if note else ""
     return (
-        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{said}"
+        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{caption}"
         f"{FIGURE_TOOLS}</figure>"
     )
 
@@ -120,17 +120,17 @@ def term(quantity: Quantity, text: str = "") -> str:
     if not quantity.says:
         return escape(text or quantity.heading)
     return (
-        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tip_of(quantity)}">'
+        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tooltip(quantity)}">'
         f"{escape(text or quantity.heading)}</a>"
     )
 
 
-def called(key: str, label: str) -> Quantity:
+def with_label(key: str, label: str) -> Quantity:
     """Return a quantity under another name, for a heading that leads to its definition."""
     return replace(described(key), label=label)
 
 
-def tip_of(quantity: Quantity) -> str:
+def tooltip(quantity: Quantity) -> str:
     """Return what a quantity means as text of a tooltip, which has no code."""
     return escape(quantity.says.replace("`", ""))
 
@@ -149,8 +149,8 @@ def section(title: str, note: str, *blocks: str, name: str = "", short: str = ""
 
     `short` is its title in the contents.
     """
-    said = f"<p>{prose(note)}</p>" if note else ""
-    inner = f"{said}{''.join(blocks)}"
+    intro = f"<p>{prose(note)}</p>" if note else ""
+    inner = f"{intro}{''.join(blocks)}"
     if not name:
         return f"<section><h2>{escape(title)}</h2>{inner}</section>"
     link = f'<a class="anchor" href="#{escape(name)}" aria-label="link to {escape(title)}">#</a>'

@@ -60,14 +60,14 @@ def points_per_line(panels: int, runs: int) -> int:
 
 def group_record(page: PageRuns, place: int) -> dict[str, Any]:
     """Return what the scripts know of a setting: its name, colour, settings and last numbers."""
-    standing = page.standings[place]
-    group: Group = standing.group
-    numbers = {key: value for key, value in standing.values.items() if np.isfinite(value)}
+    setting = page.ranked_settings[place]
+    group: Group = setting.group
+    numbers = {key: value for key, value in setting.values.items() if np.isfinite(value)}
     return {
         "label": group.label,
         "colour": page.places[group.label] % len(PALETTE),
         "settings": settings_of(group.runs[0].config),
-        "ranked": standing.is_ranked,
+        "ranked": setting.is_ranked,
         "numbers": {key: float(f"{value:.6g}") for key, value in numbers.items()},
     }
 

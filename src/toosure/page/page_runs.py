@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
-from toosure.page.paired import Comparison, compare
-from toosure.page.ranking import Standing, ranked
+from toosure.page.paired import SettingComparison, compare_settings
+from toosure.page.ranking import RankedSetting, rank_settings
 from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
 
-PLAIN = ("sgd", "gd", "adam", "adamw")  # optimizers that others are compared with, in this order
+# The optimizers that others are compared with, in this order.
+BASELINES = ("sgd", "gd", "adam", "adamw")
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class PageRuns:
     colours: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
-    def standings(self) -> list[Standing]:
-        """How each setting stands, in the one order of the page: by validation NLL."""
-        return ranked(group_runs(self.runs), self.verdicts)
+    def ranked_settings(self) -> list[RankedSetting]:
+        """Every setting, in the one order of the page: by validation NLL."""
+        return rank_settings(group_runs(self.runs), self.verdicts)
 
     @cached_property
     def verdicts(self) -> dict[str, RunVerdict]:
@@ -40,7 +41,7 @@ class PageRuns:
     @cached_property
     def groups(self) -> list[Group]:
         """Runs that differ in their seed alone, together, in the order of the page."""
-        return [standing.group for standing in self.standings]
+        return [setting.group for setting in self.ranked_settings]
 
     @cached_property
     def named(self) -> list[tuple[str, Run]]:
@@ -61,22 +62,22 @@ class PageRuns:
         return panel_keys(self.runs)
 
     @cached_property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> SettingComparison | None:
         """The settings on the same examples, with resampled scores; None where there are none."""
-        return compare(self.groups)
+        return compare_settings(self.groups)
 
     @cached_property
     def reference(self) -> Group:
         """The setting that others are compared with at first: the plain optimizer."""
 
-        def plainness(group: Group) -> tuple[int, int, int]:
+        def baseline_rank(group: Group) -> tuple[int, int, int]:
             config = group.runs[0].config
             name = str(config.get("optimizer", "")).partition(":")[0]
             extras = sum(config.get(key) is not None for key in ("objective", "ensemble"))
             is_plain = str(config.get("loss") or "ce").partition(":")[0] in ("ce", "cross_entropy")
-            rank = PLAIN.index(name) if name in PLAIN else len(PLAIN)
+            rank = BASELINES.index(name) if name in BASELINES else len(BASELINES)
             return extras + (not is_plain), rank, self.groups.index(group)
 
         compared = self.comparison.settings if self.comparison else {}
         candidates = [group for group in self.groups if group.label in compared] or self.groups
-        return min(candidates, key=plainness)
+        return min(candidates, key=baseline_rank)

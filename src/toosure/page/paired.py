@@ -32,7 +32,7 @@ class SettingScores:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SettingComparison:
     """The settings that were judged on the same examples."""
 
     split: str
@@ -60,7 +60,7 @@ def seed_half(one: SettingScores, other: SettingScores) -> np.ndarray:
     return np.asarray(np.hypot(interval_of_mean(one.by_seed), interval_of_mean(other.by_seed)))
 
 
-def compare(groups: Sequence[Group]) -> Comparison | None:
+def compare_settings(groups: Sequence[Group]) -> SettingComparison | None:
     """Compare settings on test data, or on validation data where some have no others.
 
     Nothing where fewer than two have predictions of the same examples.
@@ -71,7 +71,7 @@ def compare(groups: Sequence[Group]) -> Comparison | None:
             any_seeds = next(iter(settings.values()))
             n = next(iter(any_seeds.values())).n
             scores = {label: setting_scores(seeds) for label, seeds in settings.items()}
-            return Comparison(split, n, scores)
+            return SettingComparison(split, n, scores)
     return None
 
 

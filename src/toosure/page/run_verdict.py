@@ -29,7 +29,7 @@ class RunVerdict(NamedTuple):
     kind: str  # "over", "under", "fine", "unclear" or "none"
     sentence: str
     gap: float = math.nan
-    half: float = math.nan
+    half_width: float = math.nan
     training_only: bool = False  # of data that the run was fitted to
     n: int = 0  # examples that it rests on
 
@@ -45,7 +45,7 @@ def judge(run: Run) -> RunVerdict:
         return RunVerdict("none", end)
 
     now = float(gap[known[-1]])
-    half, n = half_width(run)
+    half, n = gap_half_width(run)
     kind, sentence = judge_gap(now / 100, (now - half) / 100, (now + half) / 100, n)
     if run.training_only:
         sentence += TRAINING
@@ -65,7 +65,7 @@ def gaps(run: Run) -> np.ndarray:
     return np.full(run.count, np.nan) if gap is None else gap
 
 
-def half_width(run: Run) -> tuple[float, int]:
+def gap_half_width(run: Run) -> tuple[float, int]:
     """Return half the 95 % interval of the gap and the samples behind it, from the last snapshot.
 
     Without a snapshot it is not known: NaN of 0 samples.

@@ -54,13 +54,13 @@ def effect_in(
     value, samples = replicas_of(plain)
     value_after, samples_after = replicas_of(scaled)
     return ScalingEffect(
-        estimate(value[ECE], samples[:, ECE]),
-        estimate(value_after[ECE], samples_after[:, ECE]),
-        estimate(value_after[ECE] - value[ECE], samples_after[:, ECE] - samples[:, ECE]),
+        plus_minus(value[ECE], samples[:, ECE]),
+        plus_minus(value_after[ECE], samples_after[:, ECE]),
+        plus_minus(value_after[ECE] - value[ECE], samples_after[:, ECE] - samples[:, ECE]),
         chance_level(scaled.confidence),
     )
 
 
-def estimate(value: float, samples: np.ndarray) -> PlusMinus:
+def plus_minus(value: float, samples: np.ndarray) -> PlusMinus:
     """Return a value with half its interval, from the spread of its replicas."""
     return PlusMinus(float(value), NORMAL_95 * float(samples.std(ddof=1)))

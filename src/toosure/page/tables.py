@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toosure.page.html import breakable, prose, term, tip_of
+from toosure.page.html import breakable, prose, term, tooltip
 from toosure.page.number_text import printed
 from toosure.quantities import Quantity
 
@@ -61,7 +61,7 @@ def table(
     """
     rows = list(rows)
     formats = formats or [""] * len(header)
-    marks = [marked(all(is_number(row[i]) for row in rows)) for i in range(len(header))]
+    marks = [number_class(all(is_number(row[i]) for row in rows)) for i in range(len(header))]
 
     head = "".join(heading(*each, sortable) for each in zip(header, marks, strict=True))
     lines = []
@@ -71,9 +71,9 @@ def table(
 
     kind = ' class="sortable"' if sortable else ""
     tall = " tall" if sortable and len(rows) > LONG else ""
-    heard = name or ", ".join(each if isinstance(each, str) else each.short for each in header)
+    label = name or ", ".join(each if isinstance(each, str) else each.short for each in header)
     drawn = (
-        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(heard)}">'
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="table: {escape(label)}">'
         f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
     return f'<div class="sheet">{drawn}{TABLE_TOOLS}</div>' if sortable else drawn
@@ -112,7 +112,7 @@ def is_number(value: Cell) -> bool:
     return isinstance(value, NumberCell) or not isinstance(value, str | tuple)
 
 
-def marked(numeric: bool) -> str:
+def number_class(numeric: bool) -> str:
     """Return the class attribute of a column's cells."""
     return ' class="number"' if numeric else ""
 
@@ -127,7 +127,7 @@ def heading(name: Heading, mark: str, sortable: bool) -> str:
     what = ""
     if isinstance(name, Quantity) and name.says:
         what = (
-            f'<a class="what" href="#term-{escape(name.key)}" data-tip="{tip_of(name)}" '
+            f'<a class="what" href="#term-{escape(name.key)}" data-tip="{tooltip(name)}" '
             f'aria-label="what is {escape(name.short)}?">?</a>'
         )
     button = f'<button type="button">{escape(text)}</button>'

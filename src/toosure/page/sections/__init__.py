@@ -12,7 +12,7 @@ from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.control import control
 from toosure.page.sections.differences import differences
-from toosure.page.sections.helped import helped
+from toosure.page.sections.improvements import improvements
 from toosure.page.sections.members import members
 from toosure.page.sections.moments import moments
 from toosure.page.sections.pareto import pareto
@@ -53,7 +53,7 @@ SECTIONS = [
     Section("summary", summary),
     Section("progress", progress),
     Section("differences", differences),
-    Section("helped", helped),
+    Section("helped", improvements),
     Section("tradeoff", tradeoff, holds_figures=True),
     Section("comparison", comparison),
     Section("members", members),

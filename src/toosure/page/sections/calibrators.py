@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from toosure.page.half_intervals import PlusMinus
-from toosure.page.html import called, section
+from toosure.page.half_intervals import PlusMinus, ValueInterval
+from toosure.page.html import section, with_label
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -29,8 +29,14 @@ def calibrators(page: PageRuns) -> str:
     if not rows:
         return ""
 
-    header: list[Heading] = ["run", "calibrator", called("ece", "ECE before"), "ECE after"]
-    header += ["by chance", "accuracy, points", called("nll", "NLL before"), "NLL after", "samples"]
+    header: list[Heading] = ["run", "calibrator", with_label("ece", "ECE before"), "ECE after"]
+    header += [
+        "by chance",
+        "accuracy, points",
+        with_label("nll", "NLL before"),
+        "NLL after",
+        "samples",
+    ]
     formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
     return section(
         "Calibrators, before and after",
@@ -98,11 +104,11 @@ def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
 
 
 def points(value: float, estimate: PlusMinus | None) -> NumberCell:
-    note = "" if estimate is None else f"± {100 * estimate.half:.2f}"
+    note = "" if estimate is None else f"± {100 * estimate.half_width:.2f}"
     return NumberCell(100 * value, printed(100 * value, ".2f"), note)
 
 
-def points_between(estimate: tuple[float, float, float]) -> NumberCell:
+def points_between(estimate: ValueInterval) -> NumberCell:
     value, low, high = (100 * each for each in estimate)
     note = f"{low:.2f} to {high:.2f}" if math.isfinite(low + high) else ""
     return NumberCell(value, printed(value, ".2f"), note)

@@ -9,7 +9,7 @@ from toosure.page.html import in_script, section
 from toosure.page.number_text import printed
 from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import Comparison
+from toosure.page.paired import SettingComparison
 from toosure.page.replicas import KEYS
 from toosure.page.tables import Cell, Heading, HtmlCell, table
 from toosure.quantities import Quantity, described
@@ -52,7 +52,7 @@ def differences(page: PageRuns) -> str:
     )
 
 
-def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> str:
+def difference_table(page: PageRuns, comparison: SettingComparison, reference: str) -> str:
     """Return the table against one reference, which the scripts fill anew for another."""
     header: list[Heading] = ["setting", *(described(key) for key in KEYS)]
     rows: list[list[Cell]] = []
@@ -79,12 +79,12 @@ def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:
     form = quantity.form.replace(".", "+.", 1)
     helps = (difference.value < 0) == (quantity.better == "lower")
     kind = "chance" if difference.is_chance else "gain" if helps else "loss"
-    half = printed(quantity.scale * difference.half, quantity.form)
+    half = printed(quantity.scale * difference.half_width, quantity.form)
     text = f'<span class="{kind}">{printed(value, form)}<small>±&nbsp;{half}</small></span>'
     return HtmlCell.of(text, value)
 
 
-def scores_script(comparison: Comparison, labels: list[str]) -> str:
+def scores_script(comparison: SettingComparison, labels: list[str]) -> str:
     """Return the scores and their replicas, from which the page takes any difference."""
     pool = ArrayPool()
     settings = {}

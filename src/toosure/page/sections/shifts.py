@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from toosure.figures.shifts import ShiftLine, shifts_figure
-from toosure.page.html import FIGURE_TOOLS, called, plot, section, term
+from toosure.page.html import FIGURE_TOOLS, plot, section, term, with_label
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.tables import Cell, Heading, NumberCell, mean_cell, table
@@ -114,8 +114,8 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
     """Return one row per setting: clean, and means over corruptions."""
     header: list[Heading] = [
         "run",
-        called("accuracy", "clean accuracy"),
-        called("ece", "clean ECE"),
+        with_label("accuracy", "clean accuracy"),
+        with_label("ece", "clean ECE"),
     ]
     header += [QUANTITIES[f"shift_{metric}"] for metric in METRICS]
     header.append(QUANTITIES["mean_corruption_error"] if reference else "mean error, %")
@@ -130,12 +130,12 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
         row.append(error_cell(setting, reference))
         rows.append(row)
 
-    said = (
+    caption = (
         f"<p>mCE is against {escape(reference.label)}.</p>"
         if reference
         else "<p>The mean error is not divided by that of another run.</p>"
     )
-    return table(header, rows, sortable=True) + said
+    return table(header, rows, sortable=True) + caption
 
 
 def of_quantity(setting: ShiftLine, metric: str, quantity: Quantity) -> NumberCell:
@@ -171,8 +171,10 @@ def corruptions_table(settings: Sequence[ShiftLine]) -> str:
 
     header = ["ECE in points, mean over severities", *(setting.label for setting in shown)]
     left_out = len(settings) - len(shown)
-    said = f"<p>The first {len(shown)} settings; {left_out} more are above.</p>" if left_out else ""
-    return table(header, rows, sortable=True) + said
+    caption = (
+        f"<p>The first {len(shown)} settings; {left_out} more are above.</p>" if left_out else ""
+    )
+    return table(header, rows, sortable=True) + caption
 
 
 def mean_under(setting: ShiftLine, metric: str, corruption: str) -> float:

@@ -14,9 +14,9 @@ MAX_VALUES = 16  # of a setting, as small multiples
 def tradeoff(page: PageRuns) -> str:
     """Return accuracy against ECE with the Pareto front; nothing where settings are few."""
     known = [
-        standing
-        for standing in page.standings
-        if standing.is_ranked and {"accuracy", "ece"} <= standing.values.keys()
+        setting
+        for setting in page.ranked_settings
+        if setting.is_ranked and {"accuracy", "ece"} <= setting.values.keys()
     ]
     if len(known) < MIN_SETTINGS:
         return ""

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
 from toosure.posthoc import Temperature, save_calibrator
 from toosure.runs.files import check_target
 
@@ -338,10 +338,10 @@ def test_calibrate_takes_the_same_files(files):
 
 
 def test_progress_is_shown_after_a_while_and_only_then(capsys):
-    with Waiting("reading", delay=60) as waiting:
+    with Spinner("reading", delay=60) as waiting:
         waiting.update("measuring")
     assert capsys.readouterr().err == ""
-    with Waiting("reading", delay=0) as waiting:
+    with Spinner("reading", delay=0) as waiting:
         waiting.update("measuring")
         waiting.timer.join(10)
     assert capsys.readouterr().err in ("toosure: reading ...\n", "toosure: measuring ...\n")

@@ -21,7 +21,7 @@ class Sayings(ProgressListener):
     def __init__(self):
         self.said = []
 
-    def say(self, message):
+    def message(self, message):
         self.said.append(message)
 
 

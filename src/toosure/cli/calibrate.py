@@ -19,10 +19,10 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
     TopLabel,
-    in_folder,
-    only_with,
-    refuse,
-    refuse_all_but,
+    predictions_file,
+    reject_all_except,
+    reject_with,
+    require_option,
     write_text,
     writing,
 )
@@ -101,11 +101,11 @@ def calibrate(
     run = val if val.is_dir() else None
     try:
         if method == "laplace":
-            refuse({"TEST": test}, "--method laplace")
-            refuse_all_but(context, "--method laplace", WITH_LAPLACE)
+            reject_with({"TEST": test}, "--method laplace")
+            reject_all_except(context, "--method laplace", WITH_LAPLACE)
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
-        only_with("--method laplace", {"--device": device, "--data-root": data_root})
+        require_option("--method laplace", {"--device": device, "--data-root": data_root})
         check_wanted(method, output, html, (val, test, labels, test_labels))
         sources = chosen_sources(val, split, test, test_split)
         fit = reading.read(sources.val, sources.split, labels)
@@ -152,7 +152,7 @@ def chosen_sources(
     Raise where both are the same rows.
     """
     if val.is_dir():
-        val = in_folder(val)
+        val = predictions_file(val)
         split = split or "val"
         if test is None and test_split is None:
             test_split = kept_test_split(val)

@@ -20,11 +20,11 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
     TopLabel,
-    in_folder,
+    predictions_file,
     write_text,
 )
+from toosure.cli.spinner import Spinner
 from toosure.cli.tables import numbers_table, print_table
-from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from toosure.evaluate.paired import Comparison
@@ -68,16 +68,16 @@ def compare(
     try:
         if html:
             check_target(html, first, second)
-        with Waiting("reading") as waiting:
+        with Spinner("reading") as spinner:
             sides = []
             for path in (first, second):
                 own = split or "test" if path.is_dir() else split
-                file = in_folder(path) if path.is_dir() else path
+                file = predictions_file(path) if path.is_dir() else path
                 sides.append(reading.read(file, own, labels))
 
             def show_progress(done: int, of: int) -> None:
                 if done % 50 == 0:
-                    waiting.update(f"resampling, {done} of {of}")
+                    spinner.update(f"resampling, {done} of {of}")
 
             result = paired(*with_names(sides, first, second), bins, ci, seed, told=show_progress)
             if html:

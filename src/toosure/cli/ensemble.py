@@ -16,14 +16,14 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
-    only_with,
-    refuse_all_but,
+    reject_all_except,
+    require_option,
     write_text,
     writing,
 )
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
+from toosure.cli.spinner import Spinner
 from toosure.cli.tables import numbers_table, print_table
-from toosure.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from toosure.evaluate.ensemble import Ensemble
@@ -90,21 +90,21 @@ def ensemble(
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     try:
         if shifts:
-            refuse_all_but(context, "--shifts", WITH_SHIFTS)
+            reject_all_except(context, "--shifts", WITH_SHIFTS)
             runtime = runtime_of_shifts(ood, images, data_root, device)
             ensemble_shifts(runs, runtime, output, as_json)
             return
 
         of_shifts = {"--ood": ood, "--images": images, "--device": device}
-        only_with("--shifts", of_shifts | {"--data-root": data_root})
+        require_option("--shifts", of_shifts | {"--data-root": data_root})
         if output is not None and output.suffix.lower() != ".npz":
             raise ValueError(f"{output}: the mixture is written as .npz")
         for path in filter(None, (output, html)):
             check_target(path, *runs)
-        with Waiting("reading") as waiting:
+        with Spinner("reading") as spinner:
             members = read_members(runs, of, split, reading)
             judged = judged_split(members, split)
-            waiting.update("measuring")
+            spinner.update("measuring")
             settings = {"bins": bins, "level": ci, "seed": seed}
             result = average_predictions(members, judged, **settings)
         write_files(result, output, html)

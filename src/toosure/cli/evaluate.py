@@ -23,14 +23,14 @@ from toosure.cli.file_options import (
     LabelsFile,
     ScoreColumns,
     TopLabel,
-    in_folder,
-    only_with,
     paired_files,
-    refuse_all_but,
+    predictions_file,
+    reject_all_except,
+    require_option,
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, show_labels
-from toosure.cli.output import outlive_readers
+from toosure.cli.output import ignore_broken_pipe
 from toosure.cli.shifts import (
     Images,
     OodWords,
@@ -38,7 +38,7 @@ from toosure.cli.shifts import (
     predictions_under,
     runtime_of_shifts,
 )
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
@@ -144,7 +144,7 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.runs.files import check_target
 
-    outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
+    ignore_broken_pipe("")  # the exit code is the verdict of --fail-if, also under `| head`
     reading = FileOptions(
         kind, label_column, columns, classes, ignore_index, top_label=top_label, groups=groups
     )
@@ -165,7 +165,7 @@ def evaluate(
 
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
-        with Waiting("reading") as waiting:
+        with Spinner("reading") as spinner:
             if shift:
                 run = only_one(files, "--shift")
                 shifted = predictions_under(shift, run, data_root, device)
@@ -175,7 +175,7 @@ def evaluate(
             if html:
                 only_one(predictions, "--html")
 
-            results = measure_all(predictions, keys, settings, waiting)
+            results = measure_all(predictions, keys, settings, spinner)
             by_column = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
@@ -193,17 +193,17 @@ def check_together(context: typer.Context) -> None:
     """Refuse options that have no effect beside others."""
     given = context.params
     if given["shifts"]:
-        refuse_all_but(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
+        reject_all_except(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
         return
 
-    only_with("--shifts", {f"--{name}": given[name] for name in ("ood", "images", "baseline")})
+    require_option("--shifts", {f"--{name}": given[name] for name in ("ood", "images", "baseline")})
     if given["multilabel"]:
-        refuse_all_but(context, "--multilabel", WITH_LABELS + ALWAYS)
+        reject_all_except(context, "--multilabel", WITH_LABELS + ALWAYS)
     if given["shift"]:
-        refuse_all_but(context, "--shift", WITH_SHIFT + ALWAYS)
+        reject_all_except(context, "--shift", WITH_SHIFT + ALWAYS)
     else:
         of_runs = {"--device": given["device"], "--data-root": given["data_root"]}
-        only_with("--shift or --shifts", of_runs)
+        require_option("--shift or --shifts", of_runs)
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:
@@ -219,14 +219,14 @@ def measure_all(
     predictions: Sequence["Predictions"],
     keys: Sequence[str] | None,
     settings: Settings,
-    waiting: Waiting,
+    spinner: Spinner,
 ) -> list["Evaluation"]:
     """Evaluate the predictions of every file: all metrics, or those in `keys`."""
     from toosure.evaluate import evaluate as measure
 
     results = []
     for each in predictions:
-        waiting.update(f"measuring {each.source}")
+        spinner.update(f"measuring {each.source}")
         results.append(measure(each, multilabel=False, only=keys, **settings))
     return results
 
@@ -238,7 +238,7 @@ def read_all(
     predictions = []
     for path, truth in paired_files(files, labels):
         if path.is_dir():
-            in_run = reading.read(in_folder(path), split or "test")
+            in_run = reading.read(predictions_file(path), split or "test")
             predictions.append(replace(in_run, source=path.name or in_run.source))
         else:
             predictions.append(reading.read(path, split, truth))

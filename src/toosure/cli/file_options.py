@@ -144,14 +144,16 @@ def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path,
     return [npy_pair(*arrays)]
 
 
-def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of them out") -> None:
+def reject_with(
+    others: Mapping[str, object], option: str, hint: str = "leave one of them out"
+) -> None:
     """Raise on the first of other options that was given: nothing would come of it."""
     for name, value in others.items():
         if value:
             raise ValueError(f"{name} does not go with {option}: {hint}")
 
 
-def refuse_all_but(
+def reject_all_except(
     context: typer.Context,
     option: str,
     allowed: Collection[str],
@@ -159,7 +161,7 @@ def refuse_all_but(
 ) -> None:
     """Raise on the first option of a command line that has no effect beside `option`."""
     without_effect = [name for name in options_given(context) if name not in (option, *allowed)]
-    refuse(dict.fromkeys(without_effect, True), option, hint)
+    reject_with(dict.fromkeys(without_effect, True), option, hint)
 
 
 def options_given(context: typer.Context) -> list[str]:
@@ -175,14 +177,14 @@ def options_given(context: typer.Context) -> list[str]:
     return names
 
 
-def only_with(option: str, others: Mapping[str, object]) -> None:
+def require_option(option: str, others: Mapping[str, object]) -> None:
     """Raise on the first of other options that was given: it only goes with `option`."""
     for name, value in others.items():
         if value:
             raise ValueError(f"{name} goes with {option} alone: leave it out")
 
 
-def in_folder(run: Path) -> Path:
+def predictions_file(run: Path) -> Path:
     """Return where a run keeps its predictions, or say that it has none."""
     path = run / "predictions.npz"
     if not path.is_file():

@@ -7,7 +7,7 @@ from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
 
-class LossyOutput:
+class PipeSafeOutput:
     """Pass text on to a stream until it can no longer be written; drop it from then on.
 
     So ends `toosure train ... | head -2`, or a terminal that was closed: a run has its rows in its
@@ -47,20 +47,20 @@ class LossyOutput:
         return getattr(self.stream, name)
 
 
-def outlive_readers(notice: str) -> None:
+def ignore_broken_pipe(notice: str) -> None:
     """Let a long command go on where nobody reads its output any more."""
-    sys.stdout = cast(TextIO, LossyOutput(sys.stdout, notice))
-    sys.stderr = cast(TextIO, LossyOutput(sys.stderr, ""))
+    sys.stdout = cast(TextIO, PipeSafeOutput(sys.stdout, notice))
+    sys.stderr = cast(TextIO, PipeSafeOutput(sys.stderr, ""))
 
 
-def print_any_text() -> None:
+def replace_unencodable() -> None:
     """Print a question mark for a letter that the encoding of the output lacks, as ± in ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def open_closed_streams() -> None:
+def reopen_closed_streams() -> None:
     """Open what the command was started without, as by `>&-`: it leads nowhere.
 
     Otherwise the next file to be opened, such as a run's rows, would be taken for it.

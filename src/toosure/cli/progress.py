@@ -58,7 +58,7 @@ class RowPrinter(ProgressListener):
     def row(self, row: Row) -> None:
         self.line(f"step {row['step']:>6} of {self.total}  {figures(row)}")
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         self.line(message)
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:

@@ -34,16 +34,16 @@ class ProgressLines(ProgressListener):
         self.ended = 0
         self.last_line = time.monotonic()
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         self.last_line = time.monotonic()
         typer.echo(message, err=self.to_stderr)
 
     def row(self, row: dict[str, Any]) -> None:
         if time.monotonic() - self.last_line > QUIET_SECONDS:
-            self.say(f"{self.ended} of {self.total} ended; one is at step {row['step']:,}")
+            self.message(f"{self.ended} of {self.total} ended; one is at step {row['step']:,}")
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.ended += 1
         reason = f": {outcome['message']}" if outcome.get("message") else ""
         ending = f"{outcome['status']} at step {outcome['step']:,}{reason}"
-        self.say(f"{self.ended} of {self.total}: {ending}  {path.name}")
+        self.message(f"{self.ended} of {self.total}: {ending}  {path.name}")

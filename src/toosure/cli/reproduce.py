@@ -12,7 +12,7 @@ from toosure.cli.app import app, fail
 from toosure.cli.file_options import write_text
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, integers
-from toosure.cli.output import outlive_readers
+from toosure.cli.output import ignore_broken_pipe
 from toosure.cli.run_options import DataRoot, Device, Download, Graph
 from toosure.cli.tables import console
 
@@ -129,7 +129,7 @@ def reproduce(
         warn_of_damage(scores)
 
         done = Sweep()
-        outlive_readers("the command goes on")
+        ignore_broken_pipe("the command goes on")
         if not from_:
             runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)

@@ -11,7 +11,7 @@ import typer
 from toosure.cli.app import fail
 from toosure.cli.file_options import DATA_ROOT, writing
 from toosure.cli.shift_tables import error_of, error_sentence, print_record, print_side_by_side
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
 from toosure.finite import json_ready
 
 if TYPE_CHECKING:
@@ -162,11 +162,11 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         typer.echo(f"{run.name} was judged before: {folder / 'shifts.json'}", err=True)
         return ShiftRecord.of(run.shifts)
 
-    with RunWriter(folder) as writer, Waiting(f"judging {run.name}") as waiting:
+    with RunWriter(folder) as writer, Spinner(f"judging {run.name}") as spinner:
         record = judge_finished(
             folder,
             runtime,
-            lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
+            lambda done, total, name: spinner.update(f"judging {name}, {done} of {total}"),
         )
         earlier = ShiftRecord.read(run.shifts)
         record = with_earlier_sets(record, earlier)
@@ -190,11 +190,11 @@ def ensemble_shifts(
         if twice:
             raise ValueError(f"{twice[0]} is given twice: every member counts once")
 
-        with Waiting(f"loading {len(folders)} runs") as waiting:
+        with Spinner(f"loading {len(folders)} runs") as spinner:
             record = judge_mixture(
                 folders,
                 runtime,
-                lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
+                lambda done, total, name: spinner.update(f"judging {name}, {done} of {total}"),
             )
         if output is not None:
             write_mixture(output, record)

@@ -29,7 +29,7 @@ class SweepLog(RowPrinter):
         self.started_at: float | None = None
         self.last_line = time.monotonic()
 
-    def beside(self) -> ProgressListener:
+    def for_concurrent_run(self) -> ProgressListener:
         return RunLane(self)
 
     def run_began(self, lane: "RunLane") -> None:
@@ -115,8 +115,8 @@ class RunLane(ProgressListener):
         self.step = step
         self.sweep.run_moved(self)
 
-    def say(self, message: str) -> None:
-        self.sweep.say(message)
+    def message(self, message: str) -> None:
+        self.sweep.message(message)
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.step = outcome["step"]

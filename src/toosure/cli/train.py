@@ -20,7 +20,7 @@ from toosure.cli.option_values import (
     steps_at,
     whole_number,
 )
-from toosure.cli.output import outlive_readers
+from toosure.cli.output import ignore_broken_pipe
 from toosure.cli.run_options import (
     ClusterAddress,
     CpusPerRun,
@@ -205,7 +205,7 @@ def run_sweep(
     from toosure.sweep import sweep
 
     check_folder(local_folder(out))
-    outlive_readers(f"the training goes on, with its rows in {shown(out)}")
+    ignore_broken_pipe(f"the training goes on, with its rows in {shown(out)}")
     if as_url(out):
         typer.echo(f"runs are uploaded to {shown(out)} from {local_folder(out)}")
     listener = listener_for_runs(configs, at_once=workers > 1 or cluster is not None)

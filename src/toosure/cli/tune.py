@@ -10,7 +10,7 @@ import typer
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, comma_separated
-from toosure.cli.output import outlive_readers
+from toosure.cli.output import ignore_broken_pipe
 from toosure.cli.run_options import (
     ClusterAddress,
     CpusPerRun,
@@ -117,7 +117,7 @@ def tune(
         space = space_of(given, measure)
         runtime = Runtime(device, data_root, download, threads=threads)
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
-        outlive_readers(f"the search goes on, with its runs in {out}")
+        ignore_broken_pipe(f"the search goes on, with its runs in {out}")
         listener = listener_for(space, trials - ended_trials(out))
         result = search(
             space,

@@ -135,8 +135,8 @@ def correction(chosen: RankedSetting) -> str:
             return "Judge it on more data."
         needed = math.ceil(verdict.n * verdict.half_width**2 / 100) * 100
         return (
-            f"Judge it on more data: {verdict.n:,} examples leave ± {verdict.half_width:.1f} points, "
-            f"about {needed:,} would leave ± 1."
+            f"Judge it on more data: {verdict.n:,} examples leave "
+            f"± {verdict.half_width:.1f} points, about {needed:,} would leave ± 1."
         )
 
     if verdict.kind == "fine":

@@ -14,7 +14,7 @@ import numpy as np
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
-from toosure.runs.run import DAMAGE
+from toosure.runs.run import READ_ERRORS
 
 KEYS = ("accuracy", "nll", "ece", "smece")
 BINS = 15
@@ -124,7 +124,7 @@ def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str)
         if not len(labels):
             return None
         scores = example_scores(arrays[f"{split}_logits"], labels)
-    except DAMAGE:
+    except READ_ERRORS:
         return None
     if not np.isfinite(scores.nll).all():
         return None

@@ -11,7 +11,7 @@ from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
-from toosure.runs.run import DAMAGE
+from toosure.runs.run import READ_ERRORS
 from toosure.verdicts import chance_level
 
 ECE = KEYS.index("ece")
@@ -46,7 +46,7 @@ def effect_in(
         labels = arrays["test_labels"].astype(int)
         plain = example_scores(logits, labels)
         scaled = example_scores(logits / temperature, labels)
-    except DAMAGE:
+    except READ_ERRORS:
         return None
     if not len(labels) or not np.isfinite(plain.nll).all():
         return None

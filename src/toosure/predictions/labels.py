@@ -108,15 +108,16 @@ def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> lis
     by_position = classes_option(positions)
     if strange and may_be_positions and not told:
         raise ValueError(
-            f"label {strange[0]} is none of the classes {listed_columns(names)}: if labels number the "
-            f"columns from 0, whatever their names, say {by_position}"
+            f"label {strange[0]} is none of the classes {listed_columns(names)}: if labels number "
+            f"the columns from 0, whatever their names, say {by_position}"
         )
     if strange:
         raise ValueError(strange_label(strange[0], labels, names))
     if may_be_positions and not told and any(place[label] != int(label) for label in labels):
         raise ValueError(
-            f"labels {listed_columns(labels)} may be the names of the classes {listed_columns(names)}, or number "
-            f"them from 0: say {classes_option(names)} for names, {by_position} for numbers"
+            f"labels {listed_columns(labels)} may be the names of the classes "
+            f"{listed_columns(names)}, or number them from 0: say {classes_option(names)} for "
+            f"names, {by_position} for numbers"
         )
     return [place[label] for label in labels]
 
@@ -228,18 +229,18 @@ def name_problem(
     if names and not binary:
         expected = f"a class column's name or an integer in [0, {classes})"
         return (
-            f"label must be {expected}; got {label!r}, and the classes are {listed_columns(names)}: drop "
-            "such rows, or give that class a column"
+            f"label must be {expected}; got {label!r}, and the classes are "
+            f"{listed_columns(names)}: drop such rows, or give that class a column"
         )
     if binary:
         return (
-            f"labels are {listed_columns(spelled)}: say which of two is class 1, whose probability the "
-            "file holds, as the second one: --classes CLASS_0,CLASS_1"
+            f"labels are {listed_columns(spelled)}: say which of two is class 1, whose probability "
+            "the file holds, as the second one: --classes CLASS_0,CLASS_1"
         )
 
     return (
-        f"labels are names ({listed_columns(spelled)}): give those of all {classes} columns in their "
-        f"order, --classes FIRST,SECOND{',...' if classes > 2 else ''}"
+        f"labels are names ({listed_columns(spelled)}): give those of all {classes} columns in "
+        f"their order, --classes FIRST,SECOND{',...' if classes > 2 else ''}"
     )
 
 

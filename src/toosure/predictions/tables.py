@@ -196,8 +196,9 @@ def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> No
         )
     if len(own) == width > 1 and set(own) == set(classes) and own != list(classes):
         raise ValueError(
-            f"--classes has {listed_columns(classes)}, and the columns are named {listed_columns(own)}, in this "
-            "order: leave --classes out, or name --columns in the order that you mean"
+            f"--classes has {listed_columns(classes)}, and the columns are named "
+            f"{listed_columns(own)}, in this order: leave --classes out, or name --columns in the "
+            "order that you mean"
         )
 
 

@@ -20,11 +20,11 @@ from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, check_outcome
 from toosure.runs.stored_folder import is_claimed, updated
 
-DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
+READ_ERRORS = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
     *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
 )
-PARTS = {  # what was read of each file
+CACHED_FILES = {  # what was read of each file
     "config": "config",
     "environment": "environment",
     "status": "outcome",
@@ -202,7 +202,7 @@ class Run:
 
     def refresh(self) -> bool:
         """Take in what was added to the folder; say whether there were new rows."""
-        for name, part in PARTS.items():
+        for name, part in CACHED_FILES.items():
             now = signature(self.path / f"{name}.json")
             if now != self._signatures.get(name, ()):
                 self._signatures[name] = now
@@ -292,7 +292,7 @@ class Run:
                 self._snapshots[step] = check_snapshot(self.snapshot(step))
             except FileNotFoundError:
                 return {}
-            except DAMAGE as error:
+            except READ_ERRORS as error:
                 self.unreadable_files[name] = first_line(error)
                 return {}
             self.unreadable_files.pop(name, None)

@@ -35,7 +35,7 @@ def updated(path: str | Path) -> Path:
         return folder
 
     everything = StoredFolder(url).listing()
-    stored = {PurePosixPath(name).parent for name in everything if tells_a_run(name)}
+    stored = {PurePosixPath(name).parent for name in everything if marks_a_run(name)}
     copied = {PurePosixPath(file.parent.relative_to(folder)) for file in folder.rglob(INDEX)}
     for run in sorted(stored | copied):
         start = "" if run == PurePosixPath() else f"{run}/"
@@ -44,7 +44,7 @@ def updated(path: str | Path) -> Path:
     return folder
 
 
-def tells_a_run(name: str) -> bool:
+def marks_a_run(name: str) -> bool:
     """Whether a file with this name makes its folder a run."""
     return PurePosixPath(name).name in ("metrics.jsonl", "status.json")
 
@@ -69,7 +69,7 @@ class StoredFolder:
         self.mark = ""  # of this process, while it is the writer
 
     @contextmanager
-    def reaching(self, action: str) -> Iterator[None]:
+    def storage_errors(self, action: str) -> Iterator[None]:
         """Turn whatever a storage raises into one sentence."""
         try:
             yield
@@ -86,7 +86,7 @@ class StoredFolder:
 
     def listing(self) -> Listing:
         """Return every file in the storage, with what changes when it is written anew."""
-        with self.reaching("read"):
+        with self.storage_errors("read"):
             self.files.invalidate_cache()
             found = self.files.find(self.root, detail=True)
         names = {path.removeprefix(self.root).lstrip("/"): info for path, info in found.items()}
@@ -128,7 +128,7 @@ class StoredFolder:
         beside = here.with_name(f".{here.name}.{secrets.token_hex(4)}.part")
 
         try:
-            with self.reaching("read"):
+            with self.storage_errors("read"):
                 try:
                     self.files.get_file(self.path(name), str(beside))
                 except FileNotFoundError:
@@ -143,7 +143,7 @@ class StoredFolder:
     def open(self) -> None:
         """Become the writer, and take over all that was uploaded, checkpoints included."""
         self.mark = secrets.token_hex(8)
-        with self.reaching("written"):
+        with self.storage_errors("written"):
             self.files.makedirs(self.root, exist_ok=True)
         self.write_claim()
         listing = self.listing()
@@ -153,12 +153,12 @@ class StoredFolder:
     def write_claim(self) -> None:
         """Leave the mark of this process, with the time."""
         claim = {"mark": self.mark, "host": socket.gethostname(), "renewed": time.time()}
-        with self.reaching("written"):
+        with self.storage_errors("written"):
             self.files.pipe_file(self.path(CLAIM), json.dumps(claim).encode())
 
     def check_claim(self) -> None:
         """Raise unless the mark is still that of this process."""
-        with self.reaching("read"):
+        with self.storage_errors("read"):
             try:
                 claim = json.loads(self.files.cat_file(self.path(CLAIM)))
             except (FileNotFoundError, ValueError):
@@ -186,7 +186,7 @@ class StoredFolder:
         listing = self.listing()
         for name in set(listing) - set(names):
             if name.startswith(("checkpoints/", "snapshots/")):
-                with self.reaching("written"):
+                with self.storage_errors("written"):
                     self.files.rm_file(self.path(name))
         for name, now in changed.items():
             index[name] = [listing.get(name), *now]
@@ -202,7 +202,7 @@ class StoredFolder:
         target = self.path(name)
         place, _, last = target.rpartition("/")
         beside = f"{place}/.{last}.{self.mark}.part"
-        with self.reaching("written"):
+        with self.storage_errors("written"):
             self.files.makedirs(place, exist_ok=True)
             if name.startswith("checkpoints/"):
                 self.files.put_file(str(self.folder / name), target)
@@ -216,7 +216,7 @@ class StoredFolder:
             return
         try:
             self.upload()
-            with self.reaching("written"):
+            with self.storage_errors("written"):
                 self.files.rm_file(self.path(CLAIM))
         finally:
             self.mark = ""

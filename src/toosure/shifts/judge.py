@@ -16,7 +16,7 @@ from toosure.data.standardise import standardised
 from toosure.metrics.inputs import known_logits
 from toosure.metrics.ood import fpr95_of_scores, ood_score
 from toosure.metrics.ranking import auroc
-from toosure.shifts.outside import OutsideSet, drawn_indices
+from toosure.shifts.ood_sets import OODSet, drawn_indices
 from toosure.shifts.plan import CORRUPTED, ShiftPlan
 from toosure.shifts.record import METRICS, OOD_SCORES, Ood, Scores, ShiftRecord
 
@@ -30,7 +30,7 @@ def judge_shifts(
     predict: Predict,
     data: Dataset,
     plan: ShiftPlan,
-    outside: Sequence[OutsideSet] = (),
+    outside: Sequence[OODSet] = (),
     progress: Progress | None = None,
     temperature: float | None = None,
 ) -> ShiftRecord:

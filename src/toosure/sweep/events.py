@@ -32,7 +32,7 @@ class EventSender(ProgressListener):
             self.last_tick = time.monotonic()
             self.send({"event": "tick", "step": step})
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         self.send({"event": "say", "message": message})
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
@@ -49,6 +49,6 @@ def dispatch(event: Event, config: RunConfig, listener: ProgressListener) -> Non
         case "tick":
             listener.tick(event["step"])
         case "say":
-            listener.say(event["message"])
+            listener.message(event["message"])
         case "end":
             listener.end(Path(event["path"]), event["outcome"])

@@ -115,7 +115,7 @@ class Jobs:
                 self.under_way.add(job)
                 job.started_at = now
                 if job.listener is self.listener:
-                    job.listener = self.listener.beside()
+                    job.listener = self.listener.for_concurrent_run()
                 return job
         return None
 
@@ -143,7 +143,9 @@ class Jobs:
             self.waiting.append(job)
         elif outcome.kind == "died" and job.deaths + 1 < MAX_TRIES:
             job.deaths += 1
-            job.listener.say(f"{outcome.message}; {job.config.name} goes on from its checkpoint")
+            job.listener.message(
+                f"{outcome.message}; {job.config.name} goes on from its checkpoint"
+            )
             self.waiting.append(job)
         else:
             self.give_up(job, outcome)

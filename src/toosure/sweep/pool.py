@@ -72,7 +72,9 @@ class Pool:
         while self.jobs.under_way or (self.jobs.waiting and not stopping):
             if stop.requested and not stopping:
                 stopping = True
-                self.jobs.listener.say("stopping: the runs write checkpoints; again to end at once")
+                self.jobs.listener.message(
+                    "stopping: the runs write checkpoints; again to end at once"
+                )
                 self.close()
             if not stopping:
                 self.hand_out()

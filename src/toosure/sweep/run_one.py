@@ -61,5 +61,5 @@ def run_one(
     except (ValueError, RuntimeError) as error:  # also torch's: a shape, the GPU's memory
         return RunOutcome("failed", str(error))
     except Exception as error:  # a mistake in the user's code: say where
-        listener.say(traceback.format_exc().rstrip())
+        listener.message(traceback.format_exc().rstrip())
         return RunOutcome("failed", f"{type(error).__name__}: {error}")

@@ -114,7 +114,7 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
     )
     if training.processes.count > 1:  # all of them must make the same move
         control.share = training.processes.broadcast
-    training.listener.say(
+    training.listener.message(
         f"control: {len(split):,} examples held out, a look every {control.every} steps"
     )
     return control

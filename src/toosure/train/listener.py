@@ -21,7 +21,7 @@ class ProgressListener:
     def tick(self, step: int) -> None:
         """Some steps have passed."""
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         """Something worth a line happened."""
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
@@ -29,8 +29,8 @@ class ProgressListener:
 
     def fail(self, config: RunConfig, message: str) -> None:
         """A run raised an error."""
-        self.say(f"failed: {config.name}: {message}")
+        self.message(f"failed: {config.name}: {message}")
 
-    def beside(self) -> "ProgressListener":
+    def for_concurrent_run(self) -> "ProgressListener":
         """Return the listener of one of several runs at once; here, the same for all of them."""
         return self

@@ -54,7 +54,7 @@ def train(
 
     with open_run(config, Path(out), processes) as writer:
         for change in code_changes(config, writer.path):
-            listener.say(change)
+            listener.message(change)
         if not writer.finished:
             train_in_folder(writer, config, runtime, listener, data, processes)
         elif runtime.shifts is not None and processes.count == 1:

@@ -17,7 +17,7 @@ from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
 from toosure.shifts.judge import Predict, Progress, judge_shifts
-from toosure.shifts.outside import OutsideSet, load_outside, source_of
+from toosure.shifts.ood_sets import OODSet, load_ood_set, source_of
 from toosure.shifts.plan import ShiftPlan, is_file_name, named_place
 from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
 from toosure.train.averages import Averages
@@ -44,7 +44,7 @@ class Shifts:
         self.plan = runtime.shifts.without(config.data)
         self.device = runtime.torch_device
         self.data = data
-        self.outside = outside_sets(self.plan, data, runtime)
+        self.outside = load_ood_sets(self.plan, data, runtime)
 
     def judge(self, predictor: nn.Module, step: int, progress: Progress | None) -> ShiftRecord:
         """Return the scores of a network that was trained for `step` steps."""
@@ -63,9 +63,9 @@ class Shifts:
         file: str = FILE,
     ) -> None:
         """Judge a network and keep the result in the folder of its run."""
-        record = self.judge(predictor, step, spoken(listener, should_stop))
+        record = self.judge(predictor, step, progress_reporter(listener, should_stop))
         writer.write_json(file, record.as_json())
-        listener.say(summary(record))
+        listener.message(summary(record))
 
 
 def clean_temperature(predict: Predict, data: Dataset) -> float | None:
@@ -79,23 +79,23 @@ def clean_temperature(predict: Predict, data: Dataset) -> float | None:
     return None if fit.note else float(fit.temperature)
 
 
-def outside_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OutsideSet]:
+def load_ood_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OODSet]:
     """Load the images that a run does not know; raise where it could not be judged on shifts."""
     if len(data.inputs) != 3 or not len(data.test):
         raise ValueError("shifts are of test images: name a data set of images with a test set")
     for corruption in plan.corruptions:
         check_shift((corruption, plan.severities[0]), torch.empty(0, *data.inputs))
 
-    def load() -> list[OutsideSet]:
+    def load() -> list[OODSet]:
         root = runtime.data_root
         download = runtime.download
-        return [load_outside(word, plan, data.inputs, root, download) for word in plan.ood]
+        return [load_ood_set(word, plan, data.inputs, root, download) for word in plan.ood]
 
     # One process downloads while the others wait; then they find the files.
     return join(runtime.torch_device).in_turn(load) if runtime.download else load()
 
 
-def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:
+def progress_reporter(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:
     """Return what says how far the judging is, now and then, and raises when it should stop."""
     last = time.monotonic()
 
@@ -104,10 +104,10 @@ def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progr
         if should_stop():
             raise JudgingStopped
         if done == 0:
-            listener.say(f"judging {total} sets of images: clean, corrupted, unknown")
+            listener.message(f"judging {total} sets of images: clean, corrupted, unknown")
         elif time.monotonic() - last > QUIET_SECONDS:
             last = time.monotonic()
-            listener.say(f"judged {done} of {total} sets of images; next is {name}")
+            listener.message(f"judged {done} of {total} sets of images; next is {name}")
 
     return progress
 
@@ -199,13 +199,13 @@ def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressList
     if runtime.shifts is None or run.status != "complete" or is_judged(run, runtime.shifts):
         return
     if not can_be_judged(run):
-        listener.say(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")
+        listener.message(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")
         return
 
     with runtime.cpu_threads(), interruptible() as stop, suppress(JudgingStopped):
-        progress = spoken(listener, lambda: stop.requested)
+        progress = progress_reporter(listener, lambda: stop.requested)
         judge_averages(writer, runtime, progress)  # first: the record below says that all is done
         record = judge_finished(run.path, runtime, progress)
         record = with_earlier_sets(record, ShiftRecord.read(run.shifts))
         writer.write_json(FILE, record.as_json())
-        listener.say(summary(record))
+        listener.message(summary(record))

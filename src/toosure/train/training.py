@@ -183,7 +183,7 @@ class Training:
             self.writer.cut_back(-1)
         else:
             self.load_state_dict(state)
-            self.listener.say(f"{note}resumed at step {self.steps_taken}")
+            self.listener.message(f"{note}resumed at step {self.steps_taken}")
 
         self.writer.write_environment(self.environment())
         self.writer.set_status("running", self.steps_taken)

@@ -33,7 +33,7 @@ def ignored_label(loss: Criterion | None) -> int:
     return int(getattr(loss, "ignore_index", -100))
 
 
-def curved(loss: Criterion) -> Criterion | MSE:
+def curvature_loss(loss: Criterion) -> Criterion | MSE:
     """Return that of which curvature is taken: the same mean, without statistics of the batch.
 
     A network that ends in log_softmax and is trained by NLLLoss has the curvature of cross-entropy

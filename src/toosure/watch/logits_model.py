@@ -44,7 +44,7 @@ class Rows:
     per_example: float = 1.0  # how many rows an example has: tokens, pixels
 
 
-class LogitsOf(nn.Module):
+class ExtractLogits(nn.Module):
     """A model that gives an object or a dict with `logits`, as those of transformers."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -85,7 +85,7 @@ class LabelLogits(nn.Module):
         return torch.stack([torch.zeros_like(logits), logits], -1)
 
 
-class HeldInputs(nn.Module):
+class IndexedInputs(nn.Module):
     """A model on inputs that are held here: called with the numbers of rows.
 
     So several inputs are one tensor to whoever measures. Floating inputs follow the type of the
@@ -102,7 +102,7 @@ class HeldInputs(nn.Module):
         return called_with(self.model, inputs_as_type(rows_of(self.inputs, rows), dtype))
 
 
-class PlacesOf(nn.Module):
+class PositionLogits(nn.Module):
     """A model with logits at many places of an example (tokens, pixels): called with places.
 
     A place is numbered `example * places + place`. Each example is passed through once, however
@@ -135,7 +135,7 @@ def as_rows(
     if isinstance(inputs, Tensor):
         x = inputs
     else:
-        model = HeldInputs(model, inputs)
+        model = IndexedInputs(model, inputs)
         x = torch.arange(len(labels), device=device)
 
     model, x, outputs = as_logits_model(model, x)
@@ -144,7 +144,7 @@ def as_rows(
         return Rows(TwoLogits(model), x, y, binary_criterion(loss, outputs.ndim))
 
     loss = nn.CrossEntropyLoss() if loss is None else loss
-    held = HeldInputs(model, inputs) if isinstance(inputs, Tensor) else model
+    held = IndexedInputs(model, inputs) if isinstance(inputs, Tensor) else model
     if outputs.ndim > 2:
         return rows_of_places(name, held, labels, outputs, loss)
     if isinstance(loss, nn.BCEWithLogitsLoss) and labels.shape[1:] == outputs.shape[1:]:
@@ -167,7 +167,7 @@ def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, Ten
     """
     x, outputs = first_outputs(model, x)
     if not isinstance(outputs, Tensor):
-        model = LogitsOf(model)
+        model = ExtractLogits(model)
         outputs = logits_in(outputs)
     if is_one_column(outputs):
         check_no_sigmoid(model, x)
@@ -216,7 +216,7 @@ def rows_of_places(
     numbers = kept[:examples].flatten().nonzero().flatten()
 
     y = as_labels(labels[:examples].flatten()[numbers], len(numbers), classes)
-    return Rows(PlacesOf(model, shape), numbers, y, loss, len(numbers) / examples)
+    return Rows(PositionLogits(model, shape), numbers, y, loss, len(numbers) / examples)
 
 
 def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:

@@ -15,12 +15,12 @@ from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.best import BestPredictions, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
+from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
 from toosure.watch.joint import JointMeasurement, naming_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
 from toosure.watch.split import Observation, WatchedSplit
-from toosure.watch.whole_weights import MAX_GATHERED, WholeWeights
 
 Data = Any  # (inputs, labels), a DataLoader, a Dataset, a dict of tensors: see `sample.py`
 Observations = Mapping[str, Observation]  # by the name of the split
@@ -44,7 +44,7 @@ class Measurer:
         processes = settings.get("processes", ALONE)
         check_objective(objective, measure)
         check_sharded(model, processes)
-        weights = WholeWeights(model, measure, settings.pop("gather", MAX_GATHERED))
+        weights = GatheredWeights(model, measure, settings.pop("gather", MAX_GATHERED))
         self.gathered = weights.gathered
         self.marks = weights.marks  # what a row says of it
         model = model if self.gathered is None else self.gathered.model

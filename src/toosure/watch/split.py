@@ -19,7 +19,7 @@ from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
-from toosure.watch.criterion import Criterion, check_criterion, curved
+from toosure.watch.criterion import Criterion, check_criterion, curvature_loss
 from toosure.watch.outputs import Outputs, values_of
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.sam_numbers import RHO, SamRadius, fixed_batch, sam_numbers
@@ -125,7 +125,7 @@ class WatchedSplit:
                 critical_sharpness,
                 network,
                 self.own_data,
-                curved(self.loss),
+                curvature_loss(self.loss),
                 group=group,
                 warm=self.critical_step,
                 **given,
@@ -136,7 +136,9 @@ class WatchedSplit:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": group} | settings
             if per_example > 1:
                 options["replay"] = False  # which examples a row belongs to is read on the host
-            self.tracker = make_tracker(network, self.own_data, curved(self.loss), keys, **options)
+            self.tracker = make_tracker(
+                network, self.own_data, curvature_loss(self.loss), keys, **options
+            )
             if per_example > 1 and "chunk" not in settings:
                 widen_chunks(self.tracker, per_example)
 

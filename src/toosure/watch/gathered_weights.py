@@ -12,10 +12,10 @@ from toosure.quantities import in_row
 
 MAX_GATHERED = 50_000_000  # parameters: some 6 GB in each process where two splits are followed
 COSTS = ("curvature", "certificate", "sam_step")  # of quantities that need whole weights
-INSTEAD = "critical_sharpness"  # the curvature that shards allow
+FALLBACK = "critical_sharpness"  # the curvature that shards allow
 
 
-class WholeWeights:
+class GatheredWeights:
     """Decide how the measures that need whole weights are taken.
 
     `gathered` is a plain copy of the network where there are any, its weights are sharded and no
@@ -40,11 +40,11 @@ class WholeWeights:
             return
 
         others = [name for name in measure if name not in needing]
-        self.measure = tuple(dict.fromkeys([*others, INSTEAD]))
+        self.measure = tuple(dict.fromkeys([*others, FALLBACK]))
         if dist.get_rank() == 0:
             warnings.warn(
                 f"{', '.join(wanted)} needs whole weights, and the {count:,} parameters of this "
-                f"model, sharded over processes (FSDP2), are more than {limit:,}: {INSTEAD} is "
+                f"model, sharded over processes (FSDP2), are more than {limit:,}: {FALLBACK} is "
                 "measured instead. Where they fit into each process, give gather=N of Watch",
                 stacklevel=4,
             )

@@ -13,7 +13,7 @@ DELAY = 2.0  # seconds before anything is shown on a terminal
 LOG_DELAY = 10.0  # and before a log has a line
 
 
-class Waiting:
+class Spinner:
     """Show a spinner with what is being done, and for how long; in a log, one line, later.
 
     Nothing is shown, and nothing imported, by work that ends within two seconds.

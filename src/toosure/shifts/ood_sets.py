@@ -25,7 +25,7 @@ GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue
 
 
 @dataclass(frozen=True)
-class OutsideSet:
+class OODSet:
     """The images of one set in the form that a network takes: uint8 (N, C, H, W)."""
 
     name: str
@@ -34,13 +34,13 @@ class OutsideSet:
     source: str = ""  # what they were read from (`source_of`)
 
 
-def load_outside(
+def load_ood_set(
     word: str,
     plan: ShiftPlan,
     inputs: tuple[int, ...],
     root: Path = Path("data"),
     download: bool = False,
-) -> OutsideSet:
+) -> OODSet:
     """Load the images that one word of `--ood` names, at the size of the network's `inputs`.
 
     With -c after the name of a data set, each image is under one of the plan's corruptions, in
@@ -61,7 +61,7 @@ def load_outside(
     if data_set_of(word).endswith("-c"):
         pixels = corrupted_in_turn(pixels, plan)
         notes.append("each image under one of the corruptions, in turn")
-    return OutsideSet(name, pixels, "; ".join(notes), source_of(word))
+    return OODSet(name, pixels, "; ".join(notes), source_of(word))
 
 
 def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:

@@ -58,7 +58,7 @@ class RunConfig:
     eps: float = 0.01  # radius of the certificate
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
     best: str | None = None  # keep the weights of the least validation nll or refinement
-    patience: int | None = None  # end the run after so many rows without a better one
+    patience: int | None = None  # end the run after this many rows without a better one
     min_delta: float | None = None  # by how much a row must be better for patience to wait anew
     control: str | None = None  # what steers the optimizer by a control split: radius
 
@@ -93,7 +93,7 @@ class RunConfig:
         return {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Pickle the fields alone: a word `package.module:name` is found where it is unpickled.
+        """Pickle only the fields: a word `package.module:name` is looked up where it is unpickled.
 
         A worker process may have to extend `sys.path` before it can import that module.
         """
@@ -224,13 +224,13 @@ class RunConfig:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
         except RecursionError as error:
-            raise ValueError(f"{path} is no config: it is nested too deeply") from error
+            raise ValueError(f"{path} is not a config: it is nested too deeply") from error
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
 
 def typed(name: str, value: object, annotation: object) -> object:
-    """Return a setting in the type of its annotation; raise where it has another.
+    """Return a setting in the type of its annotation; raise if it has another type.
 
     >>> typed("batch", "full", int | None), typed("clip", 1, float | None), typed("seed", 3, int)
     (None, 1.0, 3)

@@ -271,7 +271,7 @@ def test_what_is_read_is_not_overwritten(files, monkeypatch, words):
     (files / "run").mkdir(exist_ok=True)
     shutil.copy("sure.npz", "run/predictions.npz")
     before = (files / words.split()[-1]).read_bytes()
-    assert "is what is read: write to another file" in refused(*words.split())
+    assert "is an input file: choose another output" in refused(*words.split())
     assert (files / words.split()[-1]).read_bytes() == before
 
 
@@ -281,7 +281,7 @@ def test_only_what_a_run_wrote_is_kept_from_being_overwritten(tmp_path):
     for name in ("calibrator.pt", "mixture.npz", "page.html", "new.npz"):  # of commands
         check_target(tmp_path / name, tmp_path)
     for name in ("predictions.npz", "best.pt"):
-        with pytest.raises(ValueError, match="is what is read"):
+        with pytest.raises(ValueError, match="is an input file"):
             check_target(tmp_path / name, tmp_path)
 
 

@@ -156,7 +156,7 @@ def test_autocast_learns_as_float32_does(optimizer, precision, tmp_path):
 
 
 def test_graph_needs_a_gpu():
-    with pytest.raises(ValueError, match="graph replays CUDA graphs, and the device is cpu"):
+    with pytest.raises(ValueError, match="graph needs CUDA, but the device is cpu"):
         Runtime("cpu", graph=True)
     with pytest.raises(ValueError, match="'quantum' cannot be used"):
         Runtime("quantum")

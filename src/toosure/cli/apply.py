@@ -1,4 +1,4 @@
-"""`toosure apply`: what a saved calibrator makes of predictions in a file."""
+"""`toosure apply`: calibrate the predictions in a file with a saved calibrator."""
 
 from pathlib import Path
 from typing import Annotated

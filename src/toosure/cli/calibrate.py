@@ -117,8 +117,8 @@ def calibrate(
     except ValueError as error:
         fail(str(error))
 
-    # Files first: they are there even if nobody reads on. One that cannot be written must not
-    # hide the result.
+    # Write files first: the output may be cut off, as by `| head`. But a file that cannot be
+    # written must not hide the result.
     problem = ""
     try:
         write_files(result, output, html)
@@ -136,7 +136,7 @@ def calibrate(
 
 
 class Sources(NamedTuple):
-    """Where the rows to fit on and those to judge on are: files, and splits in them."""
+    """The rows to fit on and the rows to judge on: files, and splits in them."""
 
     val: Path
     split: str | None
@@ -147,9 +147,9 @@ class Sources(NamedTuple):
 def chosen_sources(
     val: Path, split: str | None, test: Path | None, test_split: str | None
 ) -> Sources:
-    """Return what the command line names; of a run folder, its predictions of val and test.
+    """Return the sources that the command line names; for a run folder, its val and test.
 
-    Raise where both are the same rows.
+    Raise if both are the same rows.
     """
     if val.is_dir():
         val = predictions_file(val)
@@ -168,7 +168,7 @@ def chosen_sources(
 
 
 def kept_test_split(predictions: Path) -> str | None:
-    """Return the split to judge a run on, or None, said, where it kept validation rows alone."""
+    """Return "test"; None, with a message, if the run kept only validation rows."""
     from toosure.predictions.file_formats import array_names
 
     if any(name.startswith("test_") for name in array_names(predictions)):
@@ -178,7 +178,7 @@ def kept_test_split(predictions: Path) -> str | None:
 
 
 def write_files(result: "Recalibration", output: Path | None, html: Path | None) -> None:
-    """Write the calibrator and the page, where they were asked for."""
+    """Write the calibrator and the page, if asked for."""
     from toosure.posthoc import save_calibrator
 
     if output:
@@ -190,7 +190,7 @@ def write_files(result: "Recalibration", output: Path | None, html: Path | None)
 
 
 def keep_in_run(run: Path, result: "Recalibration") -> None:
-    """Write what a calibrator does into the folder of its run, beside those kept before."""
+    """Add the result of a calibrator to the folder of its run."""
     from toosure.runs.files import write_json
     from toosure.runs.json_text import read_json
 
@@ -207,7 +207,7 @@ def keep_in_run(run: Path, result: "Recalibration") -> None:
 def check_wanted(
     method: str, output: Path | None, html: Path | None, read: Sequence[Path | None]
 ) -> None:
-    """Refuse, before the work, a method that is none and files that could not be written."""
+    """Raise before the work on an unknown method, and on files that cannot be written."""
     from toosure.posthoc.calibrator_file import name_of
     from toosure.recalibration import makers
     from toosure.runs.files import check_target
@@ -223,20 +223,20 @@ def check_wanted(
 
 
 def say_trial(trial: "Trial") -> None:
-    """Tell how a calibrator did as soon as it is known: with many classes each takes its time."""
+    """Print the result of each calibrator when it is known; with many classes each takes long."""
     did = "left out" if trial.nll is None else f"NLL {trial.nll:.4f} held out"
     typer.echo(f"tried {trial.name}: {did}", err=True)
 
 
 def write_page(result: "Recalibration", path: Path) -> None:
-    """Write the page, or say why it cannot be written."""
+    """Write the page; raise if it cannot be written."""
     from toosure.page.calibration import calibration_page
 
     write_text(path, calibration_page(result))
 
 
 def print_result(result: "Recalibration") -> None:
-    """Print the sentence, before and after, and how the calibrators did."""
+    """Print the verdict, the metrics before and after, and all calibrators tried."""
     from toosure.page.number_text import printed
 
     note = result.choice.calibrator.note

@@ -57,7 +57,7 @@ def compare(
     """Compare SECOND with FIRST on the same rows.
 
     Prints the differences with their intervals. That the rows are the same is checked by their
-    labels, and by a column `id` where there is one.
+    labels, and by a column `id` if there is one.
     """
     from toosure.evaluate.paired import compare as paired
     from toosure.runs.files import check_target
@@ -107,7 +107,7 @@ def with_names(
 
 
 def write_page(result: "Comparison", path: Path) -> None:
-    """Write the page of a comparison, or say why it cannot be written."""
+    """Write the page of a comparison; raise if it cannot be written."""
     from toosure.page.two_models import comparison_page
 
     write_text(path, comparison_page(result))

@@ -107,7 +107,7 @@ def print_all(descriptions: list[Description], root: Path) -> None:
 
 
 def print_one(description: Description) -> None:
-    """Print all there is to know of a data set, one line each."""
+    """Print everything about a data set, one line each."""
     missing = ", ".join(description["missing"])
     lines = {
         "status": description["status"] + (f": no {missing}" if missing else ""),

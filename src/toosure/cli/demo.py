@@ -36,7 +36,7 @@ def demo(
     configs = demo_configs(steps, seeds)
     typer.echo(f"400 digits, three in ten mislabelled; {', '.join(METHODS)}; {seeds} seeds each.\n")
     try:
-        # Few numbers: more threads would wait for each other.
+        # More threads would only wait for each other on such small tensors.
         runtime = Runtime("cpu", threads=1)
         every = [config for of in configs.values() for config in of]
         result = run_sweep(every, out, runtime, workers, None)

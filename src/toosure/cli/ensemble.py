@@ -120,14 +120,14 @@ def ensemble(
 def read_members(
     runs: list[Path], of: str | None, split: str | None, reading: FileOptions
 ) -> "dict[str, dict[str, Predictions]]":
-    """Read the predictions of each run by split, under a name that tells the runs apart."""
+    """Read the predictions of each run by split, under a unique name."""
     members: dict[str, dict[str, Predictions]] = {}
     for run in runs:
         name = run.name if sum(other.name == run.name for other in runs) == 1 else str(run)
         if name in members:
             raise ValueError(f"{run} is given twice: every member counts once")
         if of and not run.is_dir():
-            raise ValueError(f"--of goes with folders of runs; {run} is none")
+            raise ValueError(f"--of goes with folders of runs; {run} is not one")
         if run.is_dir():
             members[name] = in_run(run, of, reading)
         else:
@@ -151,7 +151,7 @@ def in_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predic
 
 
 def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None) -> str:
-    """Return the rows to judge on: those asked for, else test, else validation."""
+    """Return the split to judge on: as asked for, else test, else validation."""
     if split is not None:
         return split
     shared = [
@@ -164,7 +164,7 @@ def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None
 
 
 def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> None:
-    """Write the mixture and the page, where they were asked for."""
+    """Write the mixture and the page, if asked for."""
     from toosure.runs.files import write_arrays
 
     if output:
@@ -202,7 +202,7 @@ def print_ensemble(result: "Ensemble") -> None:
 
 
 def with_both_ends(name: str) -> str:
-    """Shorten a name in its middle: those of runs begin with the data and end with the seed.
+    """Shorten a name in its middle: names of runs begin with the data and end with the seed.
 
     >>> with_both_ends("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
     'cifar10-augm…0.9-s3-17fde47a'

@@ -144,7 +144,7 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.runs.files import check_target
 
-    ignore_broken_pipe("")  # the exit code is the verdict of --fail-if, also under `| head`
+    ignore_broken_pipe("")  # `| head` must not change the exit code of --fail-if
     reading = FileOptions(
         kind, label_column, columns, classes, ignore_index, top_label=top_label, groups=groups
     )
@@ -190,7 +190,7 @@ def evaluate(
 
 
 def check_together(context: typer.Context) -> None:
-    """Refuse options that have no effect beside others."""
+    """Raise on options that have no effect beside others."""
     given = context.params
     if given["shifts"]:
         reject_all_except(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
@@ -207,7 +207,7 @@ def check_together(context: typer.Context) -> None:
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:
-    """Return the metrics that people read first, and those that conditions name."""
+    """Return the metrics that are shown first, and the metrics that conditions name."""
     from toosure.evaluate.conditions import metric_of
     from toosure.quantities import shown_in
 
@@ -234,7 +234,7 @@ def measure_all(
 def read_all(
     files: Sequence[Path], reading: FileOptions, split: str | None, labels: Path | None
 ) -> list["Predictions"]:
-    """Read every file; of a run folder, the test set or the split named."""
+    """Read every file; for a run folder, its test set or the given split."""
     predictions = []
     for path, truth in paired_files(files, labels):
         if path.is_dir():
@@ -246,7 +246,7 @@ def read_all(
 
 
 def only_one(things: Sequence[Thing], option: str) -> Thing:
-    """Return the one thing that an option goes with."""
+    """Return the only item; raise if there are several, which an option does not allow."""
     if len(things) != 1:
         raise ValueError(f"{option} goes with one file; got {len(things)}")
     return things[0]
@@ -280,7 +280,7 @@ def show(
 
 
 def write_page(result: "Evaluation", path: Path) -> None:
-    """Write the page of an evaluation, or say why it cannot be written."""
+    """Write the page of an evaluation; raise if it cannot be written."""
     from toosure.page.evaluation import evaluation_page
 
     write_text(path, evaluation_page(result))

@@ -1,4 +1,4 @@
-"""What `toosure evaluate --multilabel` prints: independent labels, each and all pooled."""
+"""`toosure evaluate --multilabel`: independent labels, one by one and pooled."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def evaluate_labels(
 
 
 def show_labels(result: "MultilabelEvaluation", html: Path | None, as_json: bool) -> None:
-    """Write the page of independent labels, where that is asked for, and print what was found."""
+    """Write the page of independent labels, if asked for, and print the results."""
     if html:
         from toosure.page.multilabel import multilabel_page
 

@@ -20,11 +20,11 @@ from toosure.runs.row_reader import Row
 from toosure.runs.storage import shown
 from toosure.train import ProgressListener
 
-MAX_TABLE = 60  # a table of more runs is not read
+MAX_TABLE = 60  # a longer table is not printed
 
 
 def default_rate(config: RunConfig) -> str:
-    """Return the learning rate where it is the optimizer's default: nothing else would show it.
+    """Return the learning rate if it is the optimizer's default, which the name does not show.
 
     >>> default_rate(RunConfig(optimizer="adamw")), default_rate(RunConfig())
     ("  (lr 0.001, adamw's default)", '')
@@ -122,7 +122,7 @@ class ProgressBar(RowPrinter):
         )
 
     def begin_measuring(self) -> None:
-        pass  # the moving line says so
+        pass  # the moving line shows it
 
     def row(self, row: Row) -> None:
         beside = 38 + 2 * len(str(self.total))  # columns of the bar, counts, pace and time left
@@ -141,9 +141,9 @@ class ProgressBar(RowPrinter):
 
 
 def figures(row: Mapping[str, Any], room: int = 200) -> str:
-    """Return the figures of a row that fit into a line, validation where there is one.
+    """Return the figures of a row that fit into a line, validation if there is one.
 
-    What the table of quantities calls less important is left out first.
+    The quantities that their table ranks lowest are left out first.
     """
     judged = "val" if "val/ece" in row else "train"
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What `toosure reproduce` prints while its runs are trained: bars on a terminal, else lines."""
+"""Progress of `toosure reproduce`: bars on a terminal, else lines."""
 
 import sys
 import time
@@ -12,11 +12,11 @@ from toosure.cli.progress import listener_for_runs
 from toosure.config import RunConfig
 from toosure.train import ProgressListener
 
-QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far the runs are
+QUIET_SECONDS = 30.0  # without a line, after which a log gets a line on the progress
 
 
 def progress_for(configs: Sequence[RunConfig], workers: int, as_json: bool) -> ProgressListener:
-    """Return what shows the progress of runs: bars on a terminal, else lines of text."""
+    """Return a listener for the runs: bars on a terminal, else lines of text."""
     if sys.stdout.isatty() and not as_json:
         return listener_for_runs(configs, at_once=workers > 1)
     return ProgressLines(len(configs), to_stderr=as_json)

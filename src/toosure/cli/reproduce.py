@@ -148,7 +148,7 @@ def reproduce(
 
 
 def exit_with(done: "Sweep", outcome: "Outcome") -> None:
-    """End with code 130 where the runs were stopped, 1 where a claim fails or a run is missing."""
+    """End with code 130 if the runs were stopped, 1 if a claim fails or a run is missing."""
     if done.stopped:
         typer.echo("Stopped; repeat the command to go on from here.", err=True)
         raise typer.Exit(130)
@@ -157,7 +157,7 @@ def exit_with(done: "Sweep", outcome: "Outcome") -> None:
 
 
 def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None":
-    """Return what each run is judged on at its end: the other data set, and what `--ood` adds."""
+    """Return the shifts that each run is judged on: the other data set, and those of `--ood`."""
     from toosure.recipes.benchmark.shift_scores import SETS
     from toosure.shifts.plan import plan_of
 
@@ -204,7 +204,7 @@ def check_paths(from_: Path | None, html: Path | None, write: Path | None, folde
 
 
 def warn_of_damage(scores: Path | None) -> None:
-    """Say where lines of kept scores cannot be read: their runs count as missing."""
+    """Warn about damaged lines of kept scores; their runs count as missing."""
     from toosure.recipes.benchmark.score_files import SCORES_FILE, damaged_lines
 
     if scores and (damaged := damaged_lines(scores)):

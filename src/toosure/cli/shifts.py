@@ -36,7 +36,7 @@ Images = Annotated[
 def predictions_under(
     shift: str, run: Path, data_root: Path | None, device: str | None
 ) -> "Predictions":
-    """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
+    """Predict the test set of a run under a corruption, by the weights of its checkpoint."""
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
     from toosure.train import Runtime
@@ -54,7 +54,7 @@ def predictions_under(
 
 
 def plan_of_options(shift: list[str] | None, ood: list[str] | None) -> "ShiftPlan | None":
-    """Return what `--shift all` and `--ood` ask for; None where no run is judged on all shifts."""
+    """Return the plan of `--shift all` and `--ood`; None without `--shift all`."""
     from toosure.shifts.plan import plan_of, wants_all
 
     try:
@@ -73,7 +73,7 @@ def runtime_of_shifts(
     data_root: Path | None,
     device: str | None,
 ) -> "Runtime":
-    """Return where and on what runs are judged."""
+    """Return the runtime for judging runs: device, data folder and plan."""
     from toosure.shifts.plan import ShiftPlan
     from toosure.train import Runtime
 
@@ -86,7 +86,10 @@ def evaluate_shifts(
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
     try:
-        for folder in (*folders, *filter(None, [baseline])):  # before hours are spent on the first
+        for folder in (
+            *folders,
+            *filter(None, [baseline]),
+        ):  # check all of them before hours are spent on the first
             check_run(folder, runtime)
         if baseline is not None:
             check_baseline(folders, baseline)
@@ -113,7 +116,7 @@ def evaluate_shifts(
 
 
 def by_name(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return folders by their names; by their paths where two are called the same."""
+    """Return folders by name, or by path if two have the same name."""
     names = [folder.resolve().name for folder in folders]
     return {
         str(folder) if names.count(name) > 1 else name: folder
@@ -122,7 +125,7 @@ def by_name(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def check_run(folder: Path, runtime: "Runtime") -> None:
-    """Raise where a folder is not that of a run that is judged, or can be."""
+    """Raise unless a folder is a run that was judged on shifts, or can be."""
     from toosure.runs import Run
     from toosure.train.shifts import can_be_judged, is_judged
 
@@ -138,7 +141,7 @@ def check_run(folder: Path, runtime: "Runtime") -> None:
 
 
 def check_baseline(folders: Sequence[Path], baseline: Path) -> None:
-    """Raise where errors of one data set would be divided by those of another."""
+    """Raise if the baseline was trained on other data than the runs."""
     from toosure.runs import Run
 
     names = [str(Run(each).config["data"]).partition(":")[0] for each in (baseline, *folders)]
@@ -151,7 +154,7 @@ def check_baseline(folders: Sequence[Path], baseline: Path) -> None:
 
 
 def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
-    """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
+    """Return the record of a run under shifts, from its folder; judge it now if there is none."""
     from toosure.runs import Run, RunWriter
     from toosure.shifts.record import FILE, ShiftRecord
     from toosure.train.shifts import is_judged, judge_finished, with_earlier_sets
@@ -180,7 +183,7 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
 def ensemble_shifts(
     folders: Sequence[Path], runtime: "Runtime", output: Path | None, as_json: bool
 ) -> None:
-    """Judge the mixture of runs, print what was found, and write it where that is asked for."""
+    """Judge the mixture of runs, print the results, and write them if asked for."""
     from toosure.train.run_mixture import judge_mixture
 
     try:

@@ -1,4 +1,4 @@
-"""Tables on a terminal, and how wide they are where the output goes elsewhere."""
+"""Tables on a terminal, and their width if the output goes elsewhere."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPED = 200  # characters of a line that goes to a file or another program
-UNLIMITED = 1000  # the same for tables that nobody reads folded
+UNLIMITED = 1000  # for tables that must not be folded
 
 
 def terminal_table(*headings: str, title: str | None = None) -> "Table":
@@ -33,7 +33,7 @@ def numbers_table(first: str, *headings: str) -> "Table":
 
 
 def console(piped: int = PIPED) -> "Console":
-    """Return a console as wide as the terminal; `piped` characters where there is no terminal."""
+    """Return a console as wide as the terminal; `piped` characters if there is no terminal."""
     from rich.console import Console
 
     terminal = Console()
@@ -41,5 +41,5 @@ def console(piped: int = PIPED) -> "Console":
 
 
 def print_table(table: "Table") -> None:
-    """Print a table as wide as it is, where no terminal sets the width."""
+    """Print a table, at its full width if there is no terminal."""
     console(UNLIMITED).print(table)

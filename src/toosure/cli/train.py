@@ -1,4 +1,4 @@
-"""`toosure train`: one run, or the product of everything given several values."""
+"""`toosure train`: one run, or one for each combination of values."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from toosure.sweep import Cluster, Sweep
     from toosure.train import Runtime
 
-Values = Mapping[str, Sequence[object]]  # of each setting of a run, the values to try
-INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of which one counts
+Values = Mapping[str, Sequence[object]]  # the values to try of each setting
+INTERVALS = ("every", "at", "budget")  # three ways to space measurements; only one may be given
 
 
 # -- the command ------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def cluster_of(on: str | None, cpus: float | None, gpus: float | None) -> "Clust
 
 
 def exit_as_ended(result: "Sweep") -> None:
-    """End with code 130 where the sweep was stopped, and with 1 where a run failed."""
+    """End with code 130 if the sweep was stopped, and with 1 if a run failed."""
     if result.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoint.", err=True)
         raise typer.Exit(130)
@@ -262,14 +262,14 @@ def configs_of(values: Values, files: Sequence[Path]) -> "list[RunConfig]":
 
     configs: dict[RunConfig, None] = {}  # each once, in order
     for base in [asdict(RunConfig.read(file)) for file in files] or [{}]:
-        # One interval replaces all three of the file.
+        # A given interval replaces all three of the file.
         from_file = {n: [v] for n, v in base.items() if not (intervals and n in INTERVALS)}
         choices = {**from_file, **values}
         if "at" not in values:
             configs |= dict.fromkeys(sweep_of(**choices))
             continue
 
-        # "1,2,4,..." is written out for each run, since they may differ in length.
+        # "1,2,4,..." is expanded for each run, because runs may differ in length.
         text = str(values["at"][0])
         for config in sweep_of(**{n: v for n, v in choices.items() if n != "at"}):
             at = steps_at(text, config.steps)

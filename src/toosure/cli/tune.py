@@ -140,7 +140,7 @@ def tune(
 
 
 def space_of(given: dict[str, Any], measure: Texts) -> "SearchSpace":
-    """Return the space that the options name; raise where a run of it could not be trained."""
+    """Return the space that the options name; raise if a run of it cannot be trained."""
     from toosure.integrations.search_space import SearchSpace
     from toosure.train.check_settings import check_settings
 
@@ -153,7 +153,7 @@ def space_of(given: dict[str, Any], measure: Texts) -> "SearchSpace":
 
 
 def listener_for(space: "SearchSpace", trials: int) -> "ProgressListener":
-    """Return what shows the progress: bars on a terminal, lines in a log."""
+    """Return a listener for the trials: bars on a terminal, lines in a log."""
     from toosure.cli.tune_progress import TrialBars, TrialLog
 
     steps = space.config(lambda name, domain: domain.examples[0]).steps
@@ -161,7 +161,7 @@ def listener_for(space: "SearchSpace", trials: int) -> "ProgressListener":
 
 
 def finish(result: "Tuning", out: Path) -> None:
-    """Print what was found, and end as the study did."""
+    """Print the results, and exit with the code of the study."""
     typer.echo(summary(result))
     if result.best:
         console().print(table_of(result))

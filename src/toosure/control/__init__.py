@@ -1,4 +1,4 @@
-"""Closed loops: steer what makes a network less sure by how sure it is on a control split.
+"""Closed loops: steer a radius or a gamma by the over-confidence on a control split.
 
 >>> Radius(gain=0.2).actuator
 'rho'

@@ -20,14 +20,14 @@ class Source:
     """Describe a data set: what it is, which files it needs, and how to get them."""
 
     about: str
-    shape: tuple[int, ...]  # of an image; as `size` makes it by default, where images differ
+    shape: tuple[int, ...]  # of an image; at the default `size`, if images differ
     classes: int
     needs: tuple[tuple[str, ...], ...]  # files or folders, each with its alternative places
     licence: str
     page: str
     downloads: tuple[Download, ...] = ()  # one for each of `needs`, or none
-    manual: str = ""  # what to do by hand, where nothing can be downloaded
-    size: int = 0  # bytes; 0 where the downloads give it
+    manual: str = ""  # what to do by hand, if nothing can be downloaded
+    size: int = 0  # bytes; 0 if the downloads give it
     also_needs: tuple[str, ...] = ()  # other data sets that are read together with it
     contents: tuple[str, ...] = ()  # glob patterns that a folder among `needs` must match
 

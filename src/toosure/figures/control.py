@@ -1,4 +1,4 @@
-"""How a controller steered: its sensor with the dead band, and below it what it moved."""
+"""How a controller steered: its sensor with the dead band, and its actuator."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,14 @@ MOVES = {-1: "lowered", 0: "left alone", 1: "raised"}
 
 
 def control_panels(runs: Sequence[Measured]) -> list[str]:
-    """Return the panels that some run fills: sensors, then actuators."""
+    """Return the panels for which some run has data: sensors, then actuators."""
     return [key for key in (*SENSORS, *ACTUATORS) if any(has(run, key) for run in runs)]
 
 
 def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     """Draw sensor and actuator of controlled runs along training, one panel each.
 
-    Dashed lines are the dead band, between which the controller leaves the actuator alone.
+    Between the dashed lines, the dead band, the controller leaves the actuator alone.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.arange(2), "control/log_temperature": np.array([0.1, 0.0])}
@@ -49,7 +49,7 @@ def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     for row, key in enumerate(panels, 1):
         if key in SENSORS:
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
-        else:  # which is moved by factors
+        else:  # moved by factors
             drawing.update_yaxes(type="log", row=row, col=1)
     return drawing
 
@@ -79,7 +79,7 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
 
 
 def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:
-    """Return what the look at each point did, for the text under the pointer."""
+    """Return the action of the look at each point, for the hover text."""
     finite = np.isfinite(values)
     if finite.sum() > points:
         return {}

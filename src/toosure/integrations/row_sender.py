@@ -144,7 +144,7 @@ class Names:
         return self.names[key]
 
     def _part(self, text: str) -> str:
-        """Replace refused characters; at the ends, and beside a space, they are left out."""
+        """Replace refused characters; drop them at the ends and next to spaces."""
         replaced = self.refused.sub("_", text)
         if replaced == text:
             return text if text.strip(".") else ""

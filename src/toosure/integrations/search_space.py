@@ -18,7 +18,7 @@ Alternative = SearchWord | Domain | str | None
 class SearchSpace:
     """Hold the alternatives of each setting of a run; other settings keep their defaults.
 
-    Several words for one setting are alternatives, each with ranges of its own.
+    Several words for one setting are alternatives, each with its own ranges.
 
     >>> space = SearchSpace.of(optimizer=["sgd:lr=0.01..1~log", "sam:rho=0.02..0.5~log"], steps=10)
     >>> space.names
@@ -63,7 +63,7 @@ class SearchSpace:
         return [name for name, _ in self.domains()]
 
     def domains(self) -> Iterator[tuple[str, Domain]]:
-        """Go through all that is searched, by name; some of it only counts beside some words."""
+        """Yield everything that is searched, by name; some of it only applies to some words."""
         for name, values in self.alternatives.items():
             if len(values) > 1:
                 yield name, Choices(tuple(map(label_of, values)))
@@ -93,7 +93,7 @@ class SearchSpace:
 
 
 def words_of(kind: str, values: str | Sequence[str | None] | None) -> tuple[Alternative, ...]:
-    """Read the alternatives of a word; two of the same method are told apart by a number."""
+    """Read the alternatives of a word; a number distinguishes two of the same method."""
     texts = [values] if values is None or isinstance(values, str) else list(values)
     words: list[Alternative] = []
     labels: list[str] = []

@@ -43,9 +43,9 @@ def check_settings(validators: Mapping[str, Validator], settings: Mapping[str, o
 
 
 def check_base(base: object, refused: type) -> None:
-    """Raise unless `base` is a class of optimizer whose step uses the gradients at hand.
+    """Raise unless `base` is an optimizer class that steps with the current gradients.
 
-    A class below `refused` takes passes of its own.
+    Subclasses of `refused` take their own passes.
     """
     if isinstance(base, Optimizer):
         kind = type(base).__name__
@@ -79,7 +79,7 @@ def check_arguments(
     """Raise for an argument that neither an optimizer nor its base takes; name one that is near."""
     try:
         taken = inspect.signature(base).parameters
-    except (TypeError, ValueError):  # a callable that says nothing of its arguments
+    except (TypeError, ValueError):  # a callable without a signature
         return
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
         return

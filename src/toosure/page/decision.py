@@ -16,7 +16,7 @@ from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
-WEAK_GAIN = 0.1  # points of ECE that are not worth a sentence
+WEAK_GAIN = 0.1  # points of ECE; a smaller gain is not mentioned
 SCALING = ("temperature", "ece", "ece_after")
 
 
@@ -32,7 +32,7 @@ class Decision:
 
 
 def decide(page: PageRuns) -> Decision:
-    """Take the lowest validation NLL among settings whose accuracy is not clearly below the top."""
+    """Take the setting with the lowest validation NLL among those not clearly less accurate."""
     if len(page.ranked_settings) == 1:
         only = page.ranked_settings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
@@ -57,7 +57,7 @@ def decide(page: PageRuns) -> Decision:
 
 
 def way_to_a_ranking(page: PageRuns) -> str:
-    """Say what would make settings comparable, where none can be ranked."""
+    """Return what to do if no setting can be ranked."""
     if all(run.training_only for run in page.runs):
         return "Measure validation data: on its training data every network looks honest."
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
@@ -66,7 +66,7 @@ def way_to_a_ranking(page: PageRuns) -> str:
 def reason_for(
     chosen: RankedSetting, accurate: list[RankedSetting], ranked: list[RankedSetting]
 ) -> str:
-    """Say why a setting was chosen, and which had a lower NLL at a lower accuracy."""
+    """Return why a setting was chosen, and which had a lower NLL at a lower accuracy."""
     count = f"{len(ranked)} {plural(len(ranked), 'setting')}"
     nll = f", {chosen.nll:.3f}," if math.isfinite(chosen.nll) else ""
     if len(accurate) == len(ranked):
@@ -89,7 +89,7 @@ def reason_for(
 def is_less_accurate(page: PageRuns, setting: RankedSetting, ranked: list[RankedSetting]) -> bool:
     """Whether the accuracy of a setting is below the highest by more than chance.
 
-    On the same examples where predictions were kept, else by the binomial errors of both.
+    It is judged on the same examples if predictions were kept, else by binomial errors.
     """
     top = max(ranked, key=lambda each: each.values.get("accuracy", -math.inf))
     if setting is top:
@@ -108,19 +108,19 @@ def is_less_accurate(page: PageRuns, setting: RankedSetting, ranked: list[Ranked
 
 
 def binomial_error(accuracy: float, n: int) -> float:
-    """Return the standard error of an accuracy in per cent; endless where n is not known."""
+    """Return the standard error of an accuracy in per cent; infinite if n is not known."""
     share = min(max(accuracy / 100, 0.0), 1.0)
     return 100 * math.sqrt(share * (1 - share) / n) if n else math.inf
 
 
 def next_steps(page: PageRuns, chosen: RankedSetting) -> tuple[str, ...]:
-    """Say what to do about a setting: a temperature, nothing, or more data; and what it gained."""
+    """Return what to do about a setting, and what it gained."""
     steps = (correction(chosen), gain_over_reference(page, chosen))
     return tuple(step for step in steps if step)
 
 
 def correction(chosen: RankedSetting) -> str:
-    """Say what would make a setting more honest."""
+    """Return what would make a setting better calibrated."""
     runs = [run for run in chosen.group.runs if run.status != "diverged"]
     verdict = chosen.verdict
     if not runs:
@@ -145,7 +145,7 @@ def correction(chosen: RankedSetting) -> str:
 
 
 def calibration(runs: Sequence[Run], is_running: bool) -> str:
-    """Say what a temperature does to the runs of a setting, or how to find out."""
+    """Return the effect of a temperature on the runs of a setting, or how to find out."""
     scalings = [run.scaling for run in runs]
     known = [
         scaling for scaling in scalings if all(map(is_finite_number, map(scaling.get, SCALING)))
@@ -162,7 +162,7 @@ def calibration(runs: Sequence[Run], is_running: bool) -> str:
 
 
 def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:
-    """Say what a temperature does to the test data of a run, or the mean over its seeds."""
+    """Return the effect of a temperature on the test data of a run, or its mean over seeds."""
     temperature, before, after = (fmean(each[key] for each in scalings) for key in SCALING)
     numbers = f"ECE {100 * before:.1f} → {100 * after:.1f} points on test data"
     if len(scalings) > 1:
@@ -173,7 +173,7 @@ def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def gain_over_reference(page: PageRuns, chosen: RankedSetting) -> str:
-    """Say how much less ECE a setting has than the plain optimizer, and whether that is chance."""
+    """Return how much a setting's ECE differs from the baseline's, and whether that is chance."""
     reference = page.reference.label
     comparison = page.comparison
     if comparison is None or reference == chosen.label or chosen.label not in comparison.settings:

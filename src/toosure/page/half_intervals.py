@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 NORMAL_95 = 1.959964  # standard errors on either side in a 95 % interval
-# Of Student's t at 95 %, by degrees of freedom from 1 on; the last serves for all above.
+# Student's t at 95 % for 1, 2, ... degrees of freedom; the last is used for all above.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
@@ -23,7 +23,7 @@ class PlusMinus(NamedTuple):
 
 
 class ValueInterval(NamedTuple):
-    """A value and the ends of its 95 % interval, which need not lie evenly; NaN where unknown."""
+    """A value and the ends of its 95 % interval, which may be lopsided; NaN if unknown."""
 
     value: float
     low: float
@@ -31,7 +31,7 @@ class ValueInterval(NamedTuple):
 
     @property
     def plus_minus(self) -> PlusMinus:
-        """The value with the side of its interval that lies towards 0: within it, it is chance.
+        """The value and the width of its interval towards 0, which decides whether it is chance.
 
         >>> ValueInterval(-0.03, -0.05, -0.02).plus_minus
         PlusMinus(value=-0.03, half_width=0.01)
@@ -41,7 +41,7 @@ class ValueInterval(NamedTuple):
 
 
 def interval_of_mean(values: np.ndarray) -> np.ndarray:
-    """Return half the 95 % interval of the mean over rows, after Student; 0 for a single row."""
+    """Return half the 95 % interval (Student's t) of the mean over rows; 0 for a single row."""
     rows = len(values)
     if rows < 2:
         return np.zeros(values.shape[1])

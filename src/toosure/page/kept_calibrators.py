@@ -1,4 +1,4 @@
-"""What `toosure calibrate` kept in a run's folder: calibrators before and after, on test data."""
+"""Read what `toosure calibrate` kept in a run's folder: results before and after."""
 
 import math
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def kept_calibrators(run: Run) -> list[KeptCalibrator]:
 
 
 def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
-    """Read one record; nothing where a number is missing."""
+    """Read one record; None if a number is missing."""
     try:
         assert isinstance(record, dict)
         return KeptCalibrator(
@@ -57,7 +57,7 @@ def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
 
 
 def note_of(record: Mapping[str, Any]) -> str:
-    """Return what to know of a calibrator; its ECE may be of something else than the run's own."""
+    """Return a note on a calibrator; its ECE may be of P(class 1), unlike the run's own."""
     of = "ECE of P(class 1)" if record.get("of") == "class 1" else ""
     return printable("; ".join(filter(None, [of, str(record.get("note") or "")])))
 

@@ -1,4 +1,4 @@
-"""The lines of all panels for the scripts of a page: each run's columns thinned, packed, once."""
+"""The lines of all panels for the scripts of a page: columns of runs, thinned and packed."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def line_data(page: PageRuns) -> dict[str, Any]:
 
 
 def points_per_line(panels: int, runs: int) -> int:
-    """Return how many points a line may have, so that all lines of a page fit into its limit.
+    """Return how many points a line may have, so that all lines fit into the limit of a page.
 
     A run has a line of training and one of validation in each panel, and two paths of the phase
     portrait, whose points have three numbers.
@@ -59,7 +59,7 @@ def points_per_line(panels: int, runs: int) -> int:
 
 
 def group_record(page: PageRuns, place: int) -> dict[str, Any]:
-    """Return what the scripts know of a setting: its name, colour, settings and last numbers."""
+    """Return a setting for the scripts: its name, colour, settings and last numbers."""
     setting = page.ranked_settings[place]
     group: Group = setting.group
     numbers = {key: value for key, value in setting.values.items() if np.isfinite(value)}

@@ -9,7 +9,7 @@ def markdown_table(
     numbers: bool = False,
     show: int | None = None,
 ) -> str:
-    """Return a table in Markdown; of many rows the first, and how many more there are.
+    """Return a table in Markdown: its first `show` rows, and how many more there are.
 
     With `numbers`, all columns but the first are aligned to the right.
 

@@ -1,4 +1,4 @@
-"""What a page is made of: the runs of a folder, grouped, named, ranked and compared, each once."""
+"""The runs of a page: grouped, named, ranked and compared, each computed once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,8 @@ BASELINES = ("sgd", "gd", "adam", "adamw")
 class PageRuns:
     """The runs of a page.
 
-    `source` is what to call them together, `conclusion` a sentence that their author wrote.
-    `colours` keeps the colours of an earlier page, by label, so that a live page does not change
-    them when the order does.
+    `source` names them together, `conclusion` is a sentence by their author. `colours` holds the
+    colours of an earlier page, by label, so that a live page keeps them when the order changes.
     """
 
     runs: Sequence[Run]
@@ -40,12 +39,12 @@ class PageRuns:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Runs that differ in their seed alone, together, in the order of the page."""
+        """Groups of runs that differ only in their seed, in the order of the page."""
         return [setting.group for setting in self.ranked_settings]
 
     @cached_property
     def named(self) -> list[tuple[str, Run]]:
-        """Each run with what to call it, in the order of the groups."""
+        """Each run with its name on the page, in the order of the groups."""
         return [pair for group in self.groups for pair in zip(group.names, group.runs, strict=True)]
 
     @cached_property
@@ -63,12 +62,12 @@ class PageRuns:
 
     @cached_property
     def comparison(self) -> SettingComparison | None:
-        """The settings on the same examples, with resampled scores; None where there are none."""
+        """The settings on the same examples, with resampled scores; None if there are none."""
         return compare_settings(self.groups)
 
     @cached_property
     def reference(self) -> Group:
-        """The setting that others are compared with at first: the plain optimizer."""
+        """The setting that others are compared with by default: the plainest optimizer."""
 
         def baseline_rank(group: Group) -> tuple[int, int, int]:
             config = group.runs[0].config

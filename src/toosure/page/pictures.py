@@ -1,4 +1,4 @@
-"""Small pictures as SVG files, for where no script draws: the gaps, and lines along training."""
+"""Small pictures as SVG files, for pages without scripts: gaps, and lines along training."""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def picture(height: float, *parts: str) -> str:
 
 
 def text(x: float, y: float, content: str, anchor: str = "start", colour: str = INK) -> str:
-    """Return a line of text, cut where it is long."""
+    """Return a line of text, shortened if it is long."""
     short = content if len(content) <= MAX_NAME else f"{content[: MAX_NAME - 1]}…"
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} fill="{colour}">{escape(short)}</text>'
@@ -51,7 +51,7 @@ def line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.0)
 
 
 def gap_picture(page: PageRuns) -> str:
-    """Return the gap of each setting with its interval; nothing where none has one."""
+    """Return the gap of each setting with its interval; empty if no setting has one."""
     known = [each for each in page.ranked_settings if math.isfinite(each.verdict.gap)][:MAX_BARS]
     if not known:
         return ""
@@ -82,7 +82,7 @@ def gap_picture(page: PageRuns) -> str:
 
 
 def ends_of(setting: RankedSetting) -> tuple[float, float]:
-    """Return the ends of the interval of a gap, or the gap twice where there is none."""
+    """Return the ends of the interval of a gap, or the gap twice if there is none."""
     gap, half = setting.verdict.gap, setting.verdict.half_width
     half = half if math.isfinite(half) else 0.0
     return gap - half, gap + half

@@ -1,4 +1,4 @@
-"""The settings in one order: by validation NLL, what cannot be ranked last."""
+"""Rank settings by validation NLL; those that cannot be ranked come last."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural
 
 ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
-WEAK_FACTOR = 1.5  # a gap below so many half intervals is a weak finding
+WEAK_FACTOR = 1.5  # a gap below this many half widths is a weak finding
 LAST_NUMBERS = ("nll", "accuracy", "ece", "smece", "seconds")  # what is known of a setting's end
 
 
@@ -48,7 +48,7 @@ class RankedSetting:
 def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSetting:
     """Return the numbers and the verdict that a setting is ranked by.
 
-    Seeds that ended early or have no validation data are left out where there are others.
+    Seeds that ended early or have no validation data are left out if there are others.
     """
     sound = [run for run in group.runs if run.status not in ENDED_EARLY]
     candidates = sound or list(group.runs)
@@ -74,9 +74,9 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSett
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
-    """Judge the mean gap of several seeds; its interval holds the examples' error and the seeds'.
+    """Judge the mean gap of several seeds; its interval includes the error of the examples.
 
-    The seeds are judged on the same examples, so their mean is no surer for it than one of them.
+    All seeds are judged on the same examples, so averaging them does not reduce that error.
     """
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     if not judged:
@@ -101,7 +101,7 @@ def rank_settings(
 ) -> list[RankedSetting]:
     """Return the settings by their NLL on validation data; those that cannot be ranked come last.
 
-    Where no NLL was measured, the ECE decides.
+    If no NLL was measured, the ECE decides.
     """
     settings = [rank_setting(group, verdicts) for group in groups]
 

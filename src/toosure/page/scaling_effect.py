@@ -1,4 +1,4 @@
-"""What a run's temperature does to its test predictions, with intervals and the level of chance."""
+"""The effect of a run's temperature on its test predictions, with intervals and chance."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ class ScalingEffect(NamedTuple):
 
 
 def scaling_effect(run: Run) -> ScalingEffect | None:
-    """Return what the temperature that a run wrote does; nothing without predictions."""
+    """Return the effect of a run's temperature; None without predictions."""
     temperature = run.scaling.get("temperature")
     if not isinstance(temperature, int | float) or not temperature > 0:
         return None
@@ -39,7 +39,7 @@ def scaling_effect(run: Run) -> ScalingEffect | None:
 def effect_in(
     file: Path, _: Signature | None, follow_links: bool, temperature: float
 ) -> ScalingEffect | None:
-    """Return the effect of a temperature on a file of predictions as it is now."""
+    """Return the effect of a temperature on a file of predictions."""
     try:
         arrays = read_arrays(file, follow_links)
         logits = np.asarray(arrays["test_logits"], dtype=float)

@@ -14,7 +14,7 @@ from toosure.quantities import Quantity
 
 
 class NumberCell(NamedTuple):
-    """A cell of a number: what it is sorted by, how it reads, a small line below, if the best."""
+    """A cell of a number: the value to sort by, its text, a small note below, and if it is best."""
 
     value: float | None
     text: str
@@ -23,13 +23,13 @@ class NumberCell(NamedTuple):
 
 
 class HtmlCell(str):
-    """A cell that is HTML already; it is sorted by its `value`."""
+    """A cell of finished HTML, which is sorted by its `value`."""
 
     value: float | str = ""
 
     @classmethod
     def of(cls, html: str, value: float | str) -> "HtmlCell":
-        """Return HTML that was escaped, with what it is sorted by."""
+        """Make a cell of escaped HTML and the value to sort it by."""
         made = cls(html)
         made.value = value
         return made
@@ -54,9 +54,9 @@ def table(
 ) -> str:
     """Return a table; columns without words are aligned as numbers and printed by `formats`.
 
-    A quantity as a heading says what it means. A cell of two texts is a name and a small line
-    below. `attributes` are those of the rows; `name` tells the table from others with the same
-    headings. A sortable table can be copied and saved as CSV. On a narrow screen a table scrolls
+    A quantity as a heading links to its meaning. A cell of two texts is a name and a small note
+    below it. `attributes` are HTML attributes of the rows; `name` labels the table for screen
+    readers. A sortable table can be copied and saved as CSV. On a narrow screen a table scrolls
     sideways in its own box.
     """
     rows = list(rows)
@@ -90,7 +90,7 @@ def mean_cell(values: Sequence[float], form: str, best: bool = False) -> NumberC
 def cell_with_spread(
     value: float | None, spread: float | None, form: str, best: bool = False
 ) -> NumberCell:
-    """Return a number with a standard deviation below it; a dash where there is no number."""
+    """Return a number with a standard deviation below it; a dash if there is no number."""
     text = printed(value, form)
     if value is None or not math.isfinite(value):
         return NumberCell(None, text)

@@ -34,7 +34,7 @@ def pick_scores(names: Sequence[str], options: ReadOptions) -> tuple[Kind | None
 
 
 def missing_array(name: str, arrays: Iterable[str], options: ReadOptions) -> str:
-    """Say which array is missing, and where it may be."""
+    """Return which array is missing, and where it may be."""
     hint = split_hint(arrays, options.split)
     if not hint and arrays:
         hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
@@ -58,5 +58,5 @@ def score_name(kind: Kind | None) -> str:
 
 
 def truth_name(kind: Kind | None) -> str:
-    """Return our name of the array that says what was true."""
+    """Return our name for the array of labels or hits."""
     return "correct" if kind == "confidence" else "labels"

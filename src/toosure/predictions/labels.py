@@ -17,7 +17,7 @@ MAX_EXACT_FLOAT = 2**53  # beyond it not every integer is a float
 
 
 def flat(values: np.ndarray) -> np.ndarray:
-    """Return labels (N,) of labels (N,) or (N, 1); others stay as they are."""
+    """Return labels (N,) of labels (N,) or (N, 1); leave others unchanged."""
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
@@ -33,7 +33,7 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
 
 
 def ignored_note(count: int) -> str:
-    """Return the part of a note that says how many rows were left out."""
+    """Return a note on how many rows were left out."""
     return f"ignored {count:,} rows by their label"
 
 
@@ -56,7 +56,7 @@ def class_numbers(
     binary: bool = False,
     told: bool = False,
 ) -> np.ndarray:
-    """Number the labels: by the names of the classes, or as they are if all are whole numbers.
+    """Number the labels by the names of the classes; whole numbers are kept.
 
     `names` are empty where nobody named the classes; `binary` is one score per row; `told` is
     whether the user named the classes.
@@ -89,12 +89,12 @@ def numbered_otherwise(names: Sequence[str]) -> bool:
 
 
 def by_name_note(names: Sequence[str]) -> str:
-    """Say that labels are names where one might take them for positions; else nothing."""
+    """Note that labels are names, if they could be taken for positions."""
     return f"by name: {names[0]} is the first class" if numbered_otherwise(names) else ""
 
 
 def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> list[int]:
-    """Return the class of each label where the names of the classes are numbers, as 1, 2, 3.
+    """Return the class of each label if the names of the classes are numbers, as 1, 2, 3.
 
     A label is then a name and never a position, whichever labels occur. Where all of them could be
     positions too, and mean other classes, the user must say which.
@@ -123,7 +123,7 @@ def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> lis
 
 
 def strange_label(label: str, labels: list[str], names: Sequence[str]) -> str:
-    """Say that a label is none of the classes, whose names are numbers, and what to do."""
+    """Return the error for a label that is not a class, if their names are numbers."""
     if not label.removeprefix("-").isdecimal():
         return name_problem(label, labels, names, len(names), binary=False)
     hint = ": drop such rows, or give that class a column"
@@ -197,7 +197,7 @@ def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | Non
 def whole_numbers(
     spelled: list[str], names: Sequence[str], classes: int, binary: bool
 ) -> list[int]:
-    """Return labels that are whole numbers, or say how to name the classes."""
+    """Return labels that are whole numbers; raise with a hint how to name the classes."""
     spelled = [without_fraction(label) for label in spelled]
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
         return [int(BOOLEANS[label.lower()]) for label in spelled]
@@ -223,7 +223,7 @@ def whole_numbers(
 def name_problem(
     label: str, spelled: list[str], names: Sequence[str], classes: int, binary: bool
 ) -> str:
-    """Say that a label is no class, and what to do."""
+    """Return the error for a label that is not a class."""
     if label.lower() in ("", "nan", "none", "null", "na", "<na>"):
         return f"a row has no label ({label!r}): drop such rows"
     if names and not binary:
@@ -255,7 +255,7 @@ def classes_option(names: Sequence[str]) -> str:
 
 
 def range_hint(numbers: list[int], classes: int) -> str:
-    """Say how labels that do not count from 0 are read, where the numbers tell; else nothing."""
+    """Note how labels that do not count from 0 are read, if the numbers tell."""
     if min(numbers) == 1 and max(numbers) == classes:
         counted = [str(k) for k in range(1, classes + 1)]
         return f": if they count from 1, say {classes_option(counted)}"

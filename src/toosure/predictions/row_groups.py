@@ -1,4 +1,4 @@
-"""Rows that come in groups (patients, sequences), by a column or an array beside the scores."""
+"""Groups of rows (patients, sequences), from a column or an array beside the scores."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from toosure.predictions.usual_names import listed_columns
 
 
 def check_group_name(options: ReadOptions, arrays: Mapping[str, Any], *taken: str | None) -> None:
-    """Raise where the groups that are asked for are scores or labels, or cannot be read."""
+    """Raise if the groups that are asked for are scores or labels, or cannot be read."""
     name = options.groups
     if name is None:
         return
@@ -53,7 +53,7 @@ def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:
 
 
 def groups_note(predictions: Predictions, options: ReadOptions) -> str:
-    """Say how many groups were read, and from where."""
+    """Return how many groups were read, and from where."""
     if options.groups is None or predictions.groups is None:
         return ""
     return f"{group_count(predictions.groups):,} groups from {options.groups!r}"

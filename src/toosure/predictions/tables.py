@@ -177,7 +177,7 @@ def scores_read(kind: Kind, chosen: Sequence[str], width: int) -> str:
 def labels_read(
     label: str | None, labels: np.ndarray, class_names: Sequence[str], binary: bool
 ) -> str:
-    """Say where labels come from, and what they mean where that is not plain."""
+    """Return where labels come from, and what they mean if that is not obvious."""
     if label is None:
         return "no labels"
     meant = by_name_note(class_names)
@@ -205,7 +205,7 @@ def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> No
 def names_of(
     chosen: Sequence[str], width: int, labels: np.ndarray, options: ReadOptions
 ) -> tuple[str, ...]:
-    """Return the names of the classes: as asked, or those of the columns; none where unknown."""
+    """Return the names of the classes: as given, or of the columns; none if unknown."""
     classes = max(width, 2)
     if options.classes:
         if len(options.classes) != classes:

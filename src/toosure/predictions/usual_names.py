@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from toosure.predictions.predictions import Kind
 from toosure.sentences import listed
 
-# Names that say what a column or array is, without regard to case. The first one is ours.
+# Usual names of a column or array, whatever their case. The first one is ours.
 LABELS = (
     *("labels", "label", "y_true", "target", "targets", "true_label", "true_labels"),
     *("ground_truth", "true_class", "y_test", "y_val"),
 )
-# Names that may be something else: taken for labels only where none of the others is there.
+# Names that may mean something else: labels only if no other name is there.
 WEAK_LABELS = ("y", "truth", "gt", "actual", "class", "outcome", "gold")
 SCORES: dict[Kind, tuple[str, ...]] = {
     "logits": ("logits", "logit", "log_probs", "logprobs", "log_prob"),
@@ -32,7 +32,7 @@ UNTOLD_SCORES = (
 KNOWN = (*LABELS, *WEAK_LABELS, *CORRECT, *UNTOLD_SCORES, *(n for s in SCORES.values() for n in s))
 CLASS_NAMES = ("classes", "class_names", "classes_", "target_names")  # of an array file
 
-# Columns of a table that are no scores: of rows, and of what was predicted.
+# Columns of a table that are not scores: about rows, and predicted classes.
 OTHER = (
     *("", "id", "ids", "index", "idx", "row", "uid", "uuid", "name", "file", "filename", "path"),
     *("image", "text", "split", "fold", "weight", "sample_weight", "group", "date", "time"),

@@ -1,4 +1,4 @@
-"""Read the arrays of an .npz that may be anything: sizes are looked at before memory is taken."""
+"""Read the arrays of an untrusted .npz: sizes are checked before memory is taken."""
 
 import ast
 import math
@@ -22,7 +22,7 @@ DTYPE = re.compile(r"[<>|=]?[biufcSU][0-9]{1,8}")
 
 
 def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
-    """Read all arrays of an .npz; ValueError, or an error of `zipfile`, where it cannot be read."""
+    """Read all arrays of an .npz; raise ValueError or an error of `zipfile` if that fails."""
     with zipfile.ZipFile(BytesIO(read_regular(file, MAX_BYTES, follow_links))) as packed:
         members = packed.infolist()
         if len(members) > MAX_ARRAYS:
@@ -40,7 +40,7 @@ def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
 
 
 def array_of(content: bytes) -> np.ndarray:
-    """Read an .npy of numbers or texts; the shape it claims must be that of its bytes."""
+    """Read an .npy of numbers or texts; its shape must fit the number of its bytes."""
     if content[:6] != MAGIC or len(content) < 12:
         raise ValueError("an array does not begin as .npy does")
     before = 10 if content[6] == 1 else 12
@@ -71,7 +71,7 @@ def parse_header(header: bytes) -> tuple[np.dtype, bool, tuple[int, ...]]:
     if not isinstance(description, str) or not DTYPE.fullmatch(description):
         raise ValueError(f"an array is not of numbers: {str(description)[:60]}")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError("an array has a shape that is none")
+        raise ValueError("an array has a shape that is not valid")
     if len(shape) > 8 or any(n > MAX_BYTES for n in shape):
         raise ValueError(f"an array has a shape of {str(shape)[:60]}")
     return np.dtype(description), fortran_order is True, shape

@@ -11,8 +11,8 @@ from toosure.runs.stored_folder import updated
 def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     """Find the run folders in a folder, at any depth, sorted by path; the folder may be one.
 
-    Links to folders are left alone. A folder is a run if it holds rows or a status, of whatever
-    kind: what cannot be read is said by the run. Of a URL, the runs are fetched first.
+    Links to folders are skipped. A folder is a run if it holds rows or a status, readable or not:
+    the run reports damage. The runs of a URL are fetched first.
     """
     root = updated(folder)
     if not root.is_dir():
@@ -26,7 +26,7 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
             with os.scandir(folder) as entries:
                 inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
-            continue  # gone, or not ours to look into
+            continue  # gone, or without permission
         if "metrics.jsonl" in inner or "status.json" in inner:
             found.append(folder)
         else:

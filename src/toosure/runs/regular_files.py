@@ -24,14 +24,14 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe is opened without waiting
 
 
 class NotRegularError(ValueError):
-    """A file of a run is something else than a file."""
+    """A file of a run is not a regular file."""
 
 
 def open_regular(path: Path, follow_links: bool = True, limit: int | None = None) -> BinaryIO:
-    """Open a regular file to read; raise `NotRegularError` for what could block or never end.
+    """Open a regular file to read; raise `NotRegularError` for pipes, devices and folders.
 
-    Without `follow_links`, a link is refused too, wherever it leads; ValueError where the file
-    has more than `limit` bytes.
+    Without `follow_links` a link is refused, too. Raise ValueError if the file has more than
+    `limit` bytes.
     """
     status = os.stat(path, follow_symlinks=follow_links)
     if not stat.S_ISREG(status.st_mode):
@@ -77,7 +77,7 @@ def read_regular(path: Path, limit: int, follow_links: bool = True) -> bytes:
 
 
 def signature(path: Path) -> Signature | None:
-    """Return what changes when a file is written anew; None where there is none."""
+    """Return a tuple that changes when a file is rewritten; None if there is no file."""
     try:
         status = path.lstat()
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def signature(path: Path) -> Signature | None:
 
 
 def printable(name: str) -> str:
-    r"""Return a file's name as text that can be printed: bytes that are not UTF-8 are spelt out.
+    r"""Return a file's name as printable text; bytes that are not UTF-8 are escaped.
 
     >>> printable("a\udcffb"), printable("a\nb"), printable("Größe")
     ('a\\xffb', 'a\\nb', 'Größe')
@@ -98,5 +98,5 @@ def printable(name: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what went wrong."""
+    """Return the first line of an error's message."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

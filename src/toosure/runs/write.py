@@ -29,14 +29,14 @@ FINISHED = ("complete", "diverged")
 
 
 class RunError(ValueError):
-    """Say why a run cannot go on, and what to do; its folder is as it was."""
+    """A run cannot go on; the message says what to do, and its folder is unchanged."""
 
 
 class RunWriter:
     """Write a run folder. Make it in a `with` block, or call `close`, to let others write.
 
-    `config` is what was asked; a folder that holds another config is refused, so that nothing is
-    written over. An error of the disk becomes a RunError that names the folder and the way on.
+    A folder that holds another `config` is refused, so that nothing is overwritten. An error of the
+    disk becomes a RunError that names the folder and what to do.
 
     The path may be a URL (`stored_folder.py`): the run is then written in a working folder, `path`,
     and uploaded with every checkpoint and every status, and when the writer is closed.
@@ -76,12 +76,12 @@ class RunWriter:
             raise
 
     def _claim(self, config: Mapping[str, Any] | None) -> None:
-        """Write the config of a new folder; compare it in one that has it."""
+        """Write the config of a new folder, or compare it with the one that is there."""
         if config is None:
             return
         new = json.loads(json.dumps(config))
         old = read_json(self.path / "config.json")
-        # A setting that did not exist yet when a run began counts as not given.
+        # A setting that did not exist when a run began counts as not given.
         differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if old and differ:
             raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
@@ -90,7 +90,7 @@ class RunWriter:
 
     @contextmanager
     def writing(self, problem: str = "cannot be written") -> Iterator[None]:
-        """Turn an error of the disk or of a storage into one sentence with the way on."""
+        """Turn an error of the disk or of a storage into one sentence that says what to do."""
         try:
             yield
         except OSError as error:
@@ -99,7 +99,7 @@ class RunWriter:
             raise RunError(str(error)) from error
 
     def disk_error(self, error: OSError, problem: str = "cannot be written") -> RunError:
-        """Return an error of the disk as one sentence with the way on."""
+        """Return an error of the disk as one sentence that says what to do."""
         return RunError(
             f"{self.path} {problem} ({error.strerror or error}): make room or name another "
             "folder, then repeat the command; what was written before is kept"
@@ -115,12 +115,12 @@ class RunWriter:
         return self.outcome.get("status") in FINISHED
 
     def set_status(self, status: str, step: int, message: str = "") -> None:
-        """Say how the run stands."""
+        """Write the status of the run."""
         self.write_json("status.json", {"status": status, "step": step, "message": message})
         self.upload()
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Note where a run began; one that goes on elsewhere adds what is different there."""
+        """Write where a run began; a run that resumes elsewhere adds what differs there."""
         first = read_json(self.path / "environment.json")
         if first:
             differ = {k: v for k, v in environment.items() if first.get(k) != v}
@@ -135,9 +135,9 @@ class RunWriter:
         return file.is_file() and file.stat().st_size > 0
 
     def cut_back(self, step: int) -> None:
-        """Drop the rows and snapshots after a step, and a torn line; those before stay bit for bit.
+        """Drop the rows and snapshots after a step, and a torn line; earlier ones are unchanged.
 
-        Everything is dropped for a step below 0.
+        For a step below 0 everything is dropped.
         """
         file = self.path / "metrics.jsonl"
         self._close_rows()  # the next row is appended to the new file
@@ -152,7 +152,7 @@ class RunWriter:
                     snapshot.unlink()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a measurement and hand it to the system at once."""
+        """Append a row and flush it at once."""
         if self.lock is None:
             raise RunError(f"{self.path} was closed: nothing can be added to its rows")
         try:
@@ -163,7 +163,7 @@ class RunWriter:
         data = line.encode() + b"\n"
         try:
             rows = self.rows or self._open_rows()
-            if rows.write(data) != len(data):  # a full disk may take a part
+            if rows.write(data) != len(data):  # a full disk may take only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise self.disk_error(error) from error
@@ -172,7 +172,7 @@ class RunWriter:
         self.digest.hash.update(data)
 
     def _open_rows(self) -> BinaryIO:
-        """Open the rows to append to them, and hash those that are there."""
+        """Open the rows to append to them, and hash the existing ones."""
         if self.rows is None:
             file = self.path / "metrics.jsonl"
             self.digest = digest_of(file)
@@ -185,9 +185,9 @@ class RunWriter:
             self.rows = None
 
     def sync_rows(self) -> dict[str, Any]:
-        """Bring all rows to the disk, and return their count and hash (see `RowsDigest`).
+        """Sync all rows to disk, and return their count and hash (see `RowsDigest`).
 
-        Call it before a checkpoint: after a power cut, rows are there that a checkpoint needs.
+        Call it before a checkpoint: after a power cut the rows that it needs are then there.
         """
         if not self.has_rows:
             return RowsDigest().as_dict()
@@ -197,7 +197,7 @@ class RunWriter:
         return self.digest.as_dict()
 
     def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep arrays of a step."""
+        """Write the snapshot of a step."""
         self.write_arrays(f"snapshots/{step}.npz", arrays, compressed=True)
 
     def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
@@ -224,7 +224,7 @@ class RunWriter:
                 self.stored.upload()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._close_rows()
         if self.lock is None:
             return

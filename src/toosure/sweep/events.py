@@ -1,4 +1,4 @@
-"""The progress of a run as events, plain records that cross from one process to another."""
+"""The progress of a run as events: plain records that are sent to another process."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 
 
 class EventSender(ProgressListener):
-    """Send the progress of a run as events; `dispatch` hands them to a listener over there."""
+    """Send the progress of a run as events; `dispatch` calls a listener in the other process."""
 
     def __init__(self, send: Callable[[Event], None]) -> None:
         self.send = send

@@ -1,4 +1,4 @@
-"""Averages of a run's weights, followed beside the raw ones: `--average ema:decay=0.999`."""
+"""Averages of a run's weights, kept beside the raw ones: `--average ema:decay=0.999`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,9 +28,9 @@ ONE_NETWORK = ("ema", "swa")  # SWAG predicts with several sets of weights
 class Averages:
     """Follow the averages that a run names, and predict with each of them.
 
-    They are loaded into a copy of the network, whose BatchNorm statistics are computed again from
-    training examples, augmented as in training: those of the raw weights do not fit an average,
-    and those of images without the black border of a crop do not fit the weights.
+    An average is loaded into a copy of the network. Its BatchNorm statistics are computed anew from
+    augmented training examples: the statistics of the raw weights do not fit an average, and images
+    without the black border of a crop do not fit the weights.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Averages:
     def report(self) -> dict[str, float]:
         """Return accuracy, NLL and ECE of each average on validation data.
 
-        SWAG is shown by its mean network: its samples are for the end of the run.
+        SWAG is represented by its mean network; its samples are drawn at the end of the run.
         """
         val = self.data.val
         if val is None or not len(val):
@@ -76,7 +76,7 @@ class Averages:
     def logits(self, weights: Sequence[Tensor], x: Tensor, examples: int) -> Tensor:
         """Return what a set of weights predicts for inputs, (N, C).
 
-        BatchNorm is refreshed with so many training examples.
+        BatchNorm is refreshed with `examples` training examples.
         """
         self.load(weights, examples)
         return logits_of(self.predictor, x)
@@ -105,7 +105,7 @@ class Averages:
                 self.write_predictions(writer, "predictions_swa.npz", iter([average.mean]))
 
     def predictors(self) -> Iterator[tuple[str, nn.Module]]:
-        """Yield each average that is one network, by name, as what predicts with it.
+        """Yield name and predictor of each average that is one network.
 
         All use one copy of the network: predict before asking for the next.
         """
@@ -140,9 +140,9 @@ class Averages:
 def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tensor]) -> None:
     """Compute BatchNorm's running statistics again: means over batches, weighted by their rows.
 
-    `call` is what runs the model, as its objective predicts with it. Nothing happens to a network
-    without such layers. Other layers are in evaluation mode: dropout would draw random numbers
-    that training needs. One row alone has no variance, so a last batch of one is left out.
+    `call` runs the model in the way its objective predicts. Other layers are in evaluation mode,
+    since dropout would draw random numbers that training needs. A last batch of one row is left
+    out, because one row has no variance.
     """
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     if not layers:
@@ -163,7 +163,7 @@ def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tens
 
 @contextmanager
 def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
-    """Give the layers their momentum back afterwards."""
+    """Restore the momentum of the layers afterwards."""
     before = [layer.momentum for layer in layers]
     try:
         yield
@@ -173,7 +173,7 @@ def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
 
 
 def check_averaged(config: RunConfig, objective: object) -> None:
-    """Raise where a run averages weights that its objective does not predict with alone."""
+    """Raise if a run averages weights, and its objective predicts with more than these."""
     reason = getattr(objective, "averaged", None)
     if config.average and reason is not None:
         raise ValueError(
@@ -184,5 +184,5 @@ def check_averaged(config: RunConfig, objective: object) -> None:
 def build_averages(
     config: RunConfig, model: nn.Module, objective: object, data: Dataset
 ) -> Averages | None:
-    """Return the averages of a run; None where it names none."""
+    """Return the averages of a run; None if it names none."""
     return Averages(config, model, objective, data) if config.average else None

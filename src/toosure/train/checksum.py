@@ -13,15 +13,14 @@ CHUNK = 1 << 22  # bytes read at once
 class ChecksumWriter:
     """Hand bytes on to a file, and append their CRC-32 at the end.
 
-    CRC-32 finds every flipped bit and all but one in 4 billion of larger damages, at 2 GB/s and
-    more. An archive may end in a comment, which torch and zipfile pass over: to them the file is
-    what it was.
+    CRC-32 finds every flipped bit, and misses one in 4 billion of larger damages, at 2 GB/s or
+    more. Torch and zipfile ignore the comment at the end of an archive.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.crc = 0
-        self.end = b""  # the last bytes: an archive ends in the length of its comment, 0
+        self.end = b""  # the last two bytes: the length of the archive's comment, 0
 
     def write(self, data: bytes | memoryview) -> int:
         self.crc = zlib.crc32(data, self.crc)
@@ -32,7 +31,7 @@ class ChecksumWriter:
         self.file.flush()
 
     def finish(self) -> None:
-        """Write the comment, and its length in place of the 0 before it."""
+        """Write the comment, and its length over the 0 before it."""
         assert self.end == b"\0\0", "the archive has a comment already"
         self.file.seek(-2, os.SEEK_END)
         self.file.write(LENGTH.to_bytes(2, "little") + comment_of(self.crc))

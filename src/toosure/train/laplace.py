@@ -25,13 +25,13 @@ def laplace_of_run(
 ) -> LastLayerLaplace:
     """Fit Laplace to the head of a run's network, and write its predictions into the run folder.
 
-    The training examples are those of the run, without crops and flips; the network is that of its
-    latest checkpoint. An ensemble has no single head, and raises.
+    It uses the run's training examples, without crops and flips, and the network of its latest
+    checkpoint. An ensemble has no single head, so it raises.
     """
     run = restore_run(folder, runtime)
     if isinstance(run.objective, HasPredict):
         raise ValueError(
-            f"laplace is about the head of one network, and {run.config.objective} predicts in its "
+            f"laplace needs the head of one network, but {run.config.objective} predicts in its "
             "own way: choose a run without it"
         )
 

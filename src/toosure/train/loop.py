@@ -36,10 +36,10 @@ def train(
 ) -> Run:
     """Train a run in its folder below `out`, or finish one that was interrupted.
 
-    A run that is complete or has diverged is returned as it is. Killed at any moment, it continues
+    A run that is complete or has diverged is returned unchanged. Killed at any moment, it continues
     from its last checkpoint to the same numbers, bit for bit on a CPU. Ctrl-C writes a checkpoint
-    and ends as "stopped". `data`, if given, is what `config.data` names, loaded already. Started
-    by torchrun, the processes share each batch and the run is that of one: docs/scale.md.
+    and ends the run as "stopped". `data` is what `config.data` names, if it was loaded before.
+    Under torchrun the processes share each batch of one run: docs/scale.md.
 
     >>> import tempfile
     >>> run = train(RunConfig(data="digits:train=100", steps=2, every=1), tempfile.mkdtemp())
@@ -73,7 +73,7 @@ def train_in_folder(
     data: Dataset | None,
     processes: Processes,
 ) -> None:
-    """Set the run up and step to its end; whatever happens, the folder says how it ended."""
+    """Set the run up and take its steps; in any case, note in the folder how it ended."""
     device = runtime.torch_device
     devices = [device] if device.type == "cuda" else []
 
@@ -111,7 +111,7 @@ def save_after_error(
         with suppress(OSError):
             (writer.path / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
 
-    with suppress(ValueError):  # a full disk cannot take the status
+    with suppress(ValueError):  # the disk may be full
         steps = training.steps_taken if training is not None else 0
         writer.set_status("failed", steps, first_line(error))
 
@@ -153,7 +153,7 @@ def take_steps(training: Training, stop: Stop) -> None:
 
 
 def judge_under_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
-    """Judge network and averages on corrupted and unknown images, where that was asked for."""
+    """Judge network and averages on corrupted and unknown images, if asked for."""
     if training.shifts is None:
         return
 

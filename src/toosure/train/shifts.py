@@ -1,4 +1,4 @@
-"""Judge a run under shifts, at its end or from its checkpoint; its folder keeps the result."""
+"""Judge a run under shifts, at its end or from its checkpoint, and keep the result."""
 
 import time
 from collections.abc import Callable
@@ -29,15 +29,15 @@ from toosure.train.runtime import Runtime
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
 
-QUIET_SECONDS = 10.0  # between two lines that say how far the judging is
+QUIET_SECONDS = 10.0  # between two lines on the progress of judging
 
 
 class JudgingStopped(Exception):
-    """Say that judging was asked to stop before its end."""
+    """Judging was asked to stop before its end."""
 
 
 class Shifts:
-    """What a run is judged on at its end, loaded before it is trained: a wrong name fails early."""
+    """The images that a run is judged on, loaded before training, so that errors come early."""
 
     def __init__(self, config: RunConfig, data: Dataset, runtime: Runtime) -> None:
         assert runtime.shifts is not None
@@ -69,7 +69,7 @@ class Shifts:
 
 
 def clean_temperature(predict: Predict, data: Dataset) -> float | None:
-    """Return the temperature that fits the validation images best; None where there is none."""
+    """Return the temperature that fits the validation images best; None if there is none."""
     if data.val is None or len(data.val) < 2:
         return None
     logits = predict(data.val.x).cpu()
@@ -80,7 +80,7 @@ def clean_temperature(predict: Predict, data: Dataset) -> float | None:
 
 
 def load_ood_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OODSet]:
-    """Load the images that a run does not know; raise where it could not be judged on shifts."""
+    """Load the unknown images; raise if the run cannot be judged on shifts."""
     if len(data.inputs) != 3 or not len(data.test):
         raise ValueError("shifts are of test images: name a data set of images with a test set")
     for corruption in plan.corruptions:
@@ -96,7 +96,7 @@ def load_ood_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OODS
 
 
 def progress_reporter(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:
-    """Return what says how far the judging is, now and then, and raises when it should stop."""
+    """Return a callback that reports progress now and then, and raises to stop."""
     last = time.monotonic()
 
     def progress(done: int, total: int, name: str) -> None:
@@ -113,7 +113,7 @@ def progress_reporter(listener: ProgressListener, should_stop: Callable[[], bool
 
 
 def summary(record: ShiftRecord) -> str:
-    """Say in a line what was found."""
+    """Return the results in one line."""
     cells = f"{len(record.corruptions)} corruptions x {len(record.severities)} severities"
     means = record.means()
     parts = [
@@ -130,12 +130,12 @@ def summary(record: ShiftRecord) -> str:
 
 
 def is_judged(run: Run, plan: ShiftPlan) -> bool:
-    """Whether a run's folder has all that a plan asks for."""
+    """Whether a run was judged on everything that a plan asks for."""
     return fulfils(ShiftRecord.read(run.shifts), plan, str(run.config.get("data", "")))
 
 
 def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
-    """Whether a record of a network that was trained on `data` has all that a plan asks for."""
+    """Whether a record has everything that a plan asks for, of a network trained on `data`."""
     if record is None or not record.covers(plan.corruptions, plan.severities):
         return False
     images = record.available if plan.images is None else min(plan.images, record.available)
@@ -147,7 +147,7 @@ def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
 
 
 def holds_images(record: ShiftRecord, word: str) -> bool:
-    """Whether a record has the images of a word of `--ood`, and not others of the same name."""
+    """Whether a record has the images of a word of `--ood`, not others under the same name."""
     name, place = named_place(word)
     kept = record.ood.get(name)
     if kept is None:
@@ -158,7 +158,7 @@ def holds_images(record: ShiftRecord, word: str) -> bool:
 
 
 def with_earlier_sets(record: ShiftRecord, earlier: ShiftRecord | None) -> ShiftRecord:
-    """Add the unknown sets that a record of the same test images and weights has."""
+    """Add the unknown sets of an earlier record of the same test images and weights."""
     if earlier is None or not record.same_images(earlier) or record.step != earlier.step:
         return record
     return replace(record, ood={**earlier.ood, **record.ood})
@@ -194,7 +194,7 @@ def judge_averages(writer: RunWriter, runtime: Runtime, progress: Progress | Non
 
 
 def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressListener) -> None:
-    """Judge a run that was trained before it was asked for shifts, where its weights are kept."""
+    """Judge a finished run that was not judged yet, if its weights are kept."""
     run = Run(writer.path)
     if runtime.shifts is None or run.status != "complete" or is_judged(run, runtime.shifts):
         return

@@ -1,4 +1,4 @@
-"""The predictions of the best moment: those at the step of least validation NLL."""
+"""The predictions at the step with the lowest validation NLL (`--measure best`)."""
 
 import math
 from collections.abc import Mapping
@@ -15,10 +15,11 @@ LabelledRows = tuple[nn.Module, Tensor, Tensor]  # a model, its inputs, labels
 
 
 class BestPredictions:
-    """Keep the logits of the held-out splits at the measured step where validation NLL was least.
+    """Keep the logits of the held-out splits from the row with the lowest validation NLL.
 
-    The first of equal ones is kept. `test`, a model with inputs and labels, is only looked at when
-    a step is the best so far. NLL, not the criterion, decides, so that losses can be compared.
+    Of equal rows the first is kept. `test` is a model with inputs and labels; it runs only when a
+    step is the best so far. NLL decides, not the criterion, so that runs with different losses
+    compare. `train/best.py` keeps weights instead of logits, and can end a run early.
     """
 
     def __init__(self, test: LabelledRows | None = None) -> None:
@@ -28,7 +29,7 @@ class BestPredictions:
         self.arrays: dict[str, Tensor] = {}
 
     def compare(self, step: int, val: Observation) -> None:
-        """Compare a step with the best so far, and keep its logits where it is better."""
+        """Compare a step with the best so far, and keep its logits if it is better."""
         with known_logits():
             now = float(nll(val.logits, val.labels))
         if not now < self.nll:

@@ -1,4 +1,4 @@
-"""How a row comes about: the model is observed, numbers are computed, the row is written."""
+"""Make a row: observe the model, compute the numbers, write the row."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,18 +21,19 @@ Notify = Callable[[Row], None]
 
 
 class Stopwatch:
-    """Seconds since the start of a run, and how many of them went into measuring."""
+    """Seconds since the start of a run, and the share spent on measuring."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.measuring = 0.0
         self.ended = 0.0  # when the last row was complete
-        # Seconds that the last row took. The first is cold and says nothing of later ones: 0.
+        # Seconds that the last row took. The first row is cold and predicts nothing, so it counts
+        # as 0.
         self.cost: float | None = None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, without the time between an interruption and its resumption."""
+        """Seconds since the start, without the time between an interruption and the resumption."""
         return time.perf_counter() - self.began
 
     def spent(self) -> TimeSpent:
@@ -45,7 +46,7 @@ class Stopwatch:
         return {"seconds": self.seconds, "measuring": self.measuring, "cost": self.cost}
 
     def rewind(self, seconds: float, measuring: float, cost: float | None) -> None:
-        """Go on from an earlier moment of the run."""
+        """Continue from an earlier moment of the run."""
         self.began = time.perf_counter() - seconds
         self.ended = seconds
         self.measuring = measuring
@@ -67,11 +68,11 @@ class RowMaker:
         self.notify = notify
         self.reading: AbstractContextManager[object] = nullcontext()  # while the model is read
         self.diverged = False
-        # Writes the snapshot of the last row, where none was due: the end of a run keeps it.
+        # Writes the snapshot of the last row if none was due; the end of a run calls it.
         self.last_snapshot: Callable[[], None] | None = None
 
     def start(self, row: Row, snapshot_due: bool) -> None:
-        """Measure the model for a row, and write it; a snapshot too where one is due."""
+        """Measure the model for a row and write it, with a snapshot if one is due."""
         row["seconds"] = time.perf_counter() - self.stopwatch.began
         observations = self.observe(row)
 
@@ -82,20 +83,20 @@ class RowMaker:
         self.finish(row, values, write_snapshot, snapshot_due)
 
     def add_report(self, row: Row, report: Callable[[], Mapping[str, float]]) -> None:
-        """Add the objective's own numbers to a row; passes of its members count as measuring."""
+        """Add the objective's own numbers to a row; the time they take counts as measuring."""
         if self.measurer.device.type == "cuda":
-            self.wait_for_training()  # what training had queued is not our time
+            self.wait_for_training()  # the steps in the queue do not count as measuring
         start = self.stopwatch.seconds
         row.update(report())
         row["seconds_measuring"] = self.stopwatch.seconds - start
         self.stopwatch.measuring += row["seconds_measuring"]
 
     def observe(self, row: Row) -> Observations:
-        """Observe every split for a row, and note what that took; nothing where it diverged."""
+        """Observe every split for a row and note the time; return nothing if the model diverged."""
         before_waiting = time.perf_counter()
         if self.measurer.device.type == "cuda":
             self.wait_for_training()
-        start = time.perf_counter()  # what training had queued is not our time
+        start = time.perf_counter()  # the steps in the queue do not count as measuring
 
         observations: Observations = {}
         try:
@@ -112,7 +113,7 @@ class RowMaker:
         return observations
 
     def wait_for_training(self) -> None:
-        """Wait until a GPU has done what training queued on it."""
+        """Wait until the GPU has finished the steps that training queued."""
         torch.cuda.synchronize(self.measurer.device)
 
     def finish(
@@ -152,7 +153,7 @@ class RowMaker:
         self.diverged = False
 
     def end(self) -> None:
-        """Write the snapshot of the last row, and let the final weights be read from now on."""
+        """Write the last row's snapshot, and refresh the copy of the weights."""
         if self.last_snapshot is not None:
             self.last_snapshot()
             self.last_snapshot = None
@@ -173,10 +174,10 @@ class RowMaker:
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
-    """Raise where a row cannot hold what joins it, or has a number of that name already."""
+    """Raise on numbers that a row cannot hold, or whose name it uses itself."""
     for name, value in numbers.items():
         if not is_plain(value):
-            raise ValueError(f"{name} joins a row and must be one number or text; got {value!r}")
+            raise ValueError(f"{name} must be one number or text to join a row; got {value!r}")
         split, _, key = name.rpartition("/")
         entry = QUANTITIES.get(key)
         if entry is None or entry.cost in ("given", "file"):
@@ -188,7 +189,7 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value can stand in a row: one number, Python's, numpy's or a tensor's, or text."""
+    """Whether a row can hold a value: one number (Python, numpy or tensor), or text."""
     if isinstance(value, Tensor):
         return value.numel() == 1
     if isinstance(value, np.ndarray):

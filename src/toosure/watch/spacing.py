@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TimeSpent(NamedTuple):
-    """Seconds of a run, as a budget looks at them."""
+    """Seconds of a run, for a budget."""
 
     seconds: float  # since the start
     measuring: float  # of these, with measuring
@@ -18,7 +18,7 @@ class TimeSpent(NamedTuple):
 class Spacing:
     """Say which steps are measured: by one of `every`, `at` and `budget`.
 
-    With a budget the times decide, so that two such runs are measured at different steps.
+    A budget depends on times, so two such runs are measured at different steps.
 
     >>> [step for step in range(50) if Spacing(every=20).due(step)]
     [0, 20, 40]

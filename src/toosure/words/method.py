@@ -39,13 +39,13 @@ class Setting:
     """Describe one argument of a method that a word can set."""
 
     name: str
-    type: object  # an annotation; None where the value is itself a word
-    default: Any  # REQUIRED where there is none; a word's text where the value is a word
-    takes: str = ""  # the kind of method it takes, where the value is itself a word
+    type: object  # an annotation; None if the value is itself a word
+    default: Any  # REQUIRED if there is none; a word's text if the value is a word
+    takes: str = ""  # the kind of method it takes, if the value is itself a word
 
     @property
     def leads(self) -> bool:
-        """Say whether it can come first without its name, as the path in imagefolder:PATH."""
+        """Whether it can come first without its name, as the path in imagefolder:PATH."""
         return self.default is REQUIRED and any(part in (Path, str) for part in parts_of(self.type))
 
     def write(self, value: object) -> str:
@@ -119,7 +119,7 @@ class Method:
 
     @property
     def passes_to(self) -> str:
-        """Say where the settings go that it does not know: "base", a name such as "sgd", or ""."""
+        """The receiver of settings that it does not know: "base", a name such as "sgd", or ""."""
         declared = getattr(self.target, "passes_arguments_to", None)
         if isinstance(declared, str):
             return declared
@@ -194,14 +194,14 @@ def table_of(kind: str) -> dict[str, str]:
 
 
 def type_of_default(default: object) -> object:
-    """Type a setting without annotation by its default; where that is 0, 0.5 will do too."""
+    """Type a setting without annotation by its default; an integer default allows floats, too."""
     if isinstance(default, bool | float | str):
         return type(default)
     return int | float if isinstance(default, int) else Any
 
 
 def name_of_default(kind: str, default: object) -> object:
-    """Name the method that is the default of a setting; no default and None stay as they are."""
+    """Return the name of the method that is the default of a setting; None and REQUIRED stay."""
     if default is REQUIRED or default is None:
         return default
     names = (m.name for m in methods(kind) if m.target in (default, type(default)))

@@ -32,10 +32,9 @@ Make = Callable[[PageRuns], str]
 class Section:
     """One part of the page.
 
-    `make` returns the HTML of the element with the id `name`, empty where there is nothing to say.
-    The live page replaces this element when runs grow. Sections that hold figures are not
-    replaced: new rows are added to their figures. `parts` are elements inside such a section that
-    are replaced all the same.
+    `make` returns the HTML of the element with the id `name`, or an empty text. The live page
+    replaces this element when runs grow. Sections with figures are not replaced: new rows are added
+    to their figures. But `parts`, elements inside such a section, are replaced.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Section:
     parts: Mapping[str, Make] = field(default_factory=dict)
 
     def replaced(self) -> dict[str, Make]:
-        """Return what a live page replaces, by the id of its element."""
+        """Return the elements that a live page replaces, by id."""
         whole = {} if self.holds_figures else {self.name: self.make}
         return {**whole, **self.parts}
 

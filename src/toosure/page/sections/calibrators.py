@@ -24,7 +24,7 @@ NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
 
 
 def calibrators(page: PageRuns) -> str:
-    """Return the table of what calibrators did to each run."""
+    """Return a table of the effect of calibrators on each run."""
     rows = [row for name, run in page.named for row in rows_of(name, run)]
     if not rows:
         return ""
@@ -61,7 +61,7 @@ def rows_of(name: str, run: Run) -> list[list[Cell]]:
 
 
 def row_of_temperature(name: str, run: Run) -> list[Cell]:
-    """Return what a run wrote at its end, with intervals where its predictions are kept."""
+    """Return what a run wrote at its end, with intervals if its predictions are kept."""
     scaling = run.scaling
     effect = scaling_effect(run)
     temperature = printed(scaling["temperature"], ".3f")
@@ -80,7 +80,7 @@ def row_of_temperature(name: str, run: Run) -> list[Cell]:
 
 
 def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
-    """Return what `toosure calibrate` found of one calibrator."""
+    """Return the results of `toosure calibrate` for one calibrator."""
     change = kept.accuracy_change
     accuracy = NumberCell(0.0, "unchanged")
     if change.value:

@@ -1,4 +1,4 @@
-"""Each setting against a reference on the same examples: what differs, and what is chance."""
+"""Each setting against a reference on the same examples, and what may be chance."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ SPLITS = {"test": "test", "val": "validation"}
 
 
 def differences(page: PageRuns) -> str:
-    """Return the table of differences and the choice of the reference; nothing without two."""
+    """Return the table of differences and the choice of the reference; empty without two."""
     comparison = page.comparison
     if comparison is None:
         return ""
@@ -53,7 +53,7 @@ def differences(page: PageRuns) -> str:
 
 
 def difference_table(page: PageRuns, comparison: SettingComparison, reference: str) -> str:
-    """Return the table against one reference, which the scripts fill anew for another."""
+    """Return the table against one reference; the scripts refill it for another."""
     header: list[Heading] = ["setting", *(described(key) for key in KEYS)]
     rows: list[list[Cell]] = []
     labels = [group.label for group in page.groups if group.label in comparison.settings]
@@ -74,7 +74,7 @@ def difference_cells(by_key: Mapping[str, PlusMinus], is_reference: bool) -> lis
 
 
 def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:
-    """Return a difference with its interval: grey where chance may explain it."""
+    """Return a difference with its interval; grey if it may be chance."""
     value = quantity.scale * difference.value
     form = quantity.form.replace(".", "+.", 1)
     helps = (difference.value < 0) == (quantity.better == "lower")
@@ -85,7 +85,7 @@ def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:
 
 
 def scores_script(comparison: SettingComparison, labels: list[str]) -> str:
-    """Return the scores and their replicas, from which the page takes any difference."""
+    """Return the scores and their replicas, from which the page computes any difference."""
     pool = ArrayPool()
     settings = {}
     for label in labels:

@@ -1,4 +1,4 @@
-"""What helped: methods and calibrators by the ECE they took away at no less accuracy."""
+"""What helped: methods and calibrators by how much they lowered the ECE."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ UNCHANGED = PlusMinus(0.0, 0.0)
 
 @dataclass(frozen=True)
 class Improvement:
-    """Something that may lower the ECE of the reference: its gain, its price."""
+    """A method or calibrator against the reference: change of ECE and accuracy, and time."""
 
     name: str
     note: str
@@ -35,7 +35,7 @@ class Improvement:
 
 
 def improvements(page: PageRuns) -> str:
-    """Return what lowered the ECE of the reference, best first; nothing without a comparison."""
+    """Return what lowered the ECE of the reference, best first; empty without a comparison."""
     if page.comparison is None:
         return ""
     candidates = possible_improvements(page, page.comparison)
@@ -75,7 +75,7 @@ def setting_improvement(
 
 
 def calibrator_improvements(baseline: RankedSetting) -> list[Improvement]:
-    """Return the calibrators of the reference's first run: they take no training."""
+    """Return the calibrators of the reference's first run, which need no training."""
     run = baseline.group.runs[0]
     candidates = []
     effect = scaling_effect(run)

@@ -1,4 +1,4 @@
-"""A study of several goals: its complete runs by the first two, and those that no other beats."""
+"""A study of several goals: its complete runs by the first two, and the Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class StudyRuns:
 
 
 def pareto(page: PageRuns) -> str:
-    """Return the figure and the table of each study; nothing where no run belongs to one."""
+    """Return the figure and the table of each study; empty if no run belongs to one."""
     blocks = [block_of(study) for study in studies(page)]
     if not blocks:
         return ""
@@ -41,7 +41,7 @@ def pareto(page: PageRuns) -> str:
 
 
 def studies(page: PageRuns) -> list[StudyRuns]:
-    """Return the studies that the runs of a page belong to, as far as they have several goals."""
+    """Return the studies with several goals that runs of the page belong to."""
     members: dict[Path, list[tuple[str, Run]]] = {}
     for name, run in page.named:
         members.setdefault(run.path.parent, []).append((name, run))
@@ -74,7 +74,7 @@ def study_of(folder: Path, named: Sequence[tuple[str, Run]]) -> StudyRuns | None
 
 
 def goals_in(folder: Path, follow_links: bool) -> list[str]:
-    """Return the goals of the study in a folder, as keys of rows; none where there is no study."""
+    """Return the goals of the study in a folder, as keys of rows; none if there is no study."""
     try:
         goals = read_json(folder / "tuning.json", follow_links).get("goals")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Calibration error against sharpness: the path of each run, and how closely the two go."""
+"""Calibration error against sharpness: the path of each run, and their correlation."""
 
 from toosure.figures import correlation
 from toosure.figures.phase import paired
@@ -14,7 +14,7 @@ CHOICE = (
 
 
 def phase(page: PageRuns) -> str:
-    """Return ECE against sharpness, and their correlations; nothing where there is no sharpness."""
+    """Return ECE against sharpness, and their correlations; nothing if there is no sharpness."""
     if not any(paired(run, split) for run in page.runs for split in ("train", "val")):
         return ""
 

@@ -33,7 +33,7 @@ SCORE_NOTE = (
 
 
 def shifts(page: PageRuns) -> str:
-    """Return figure and tables of the runs that were judged on shifts; nothing without one."""
+    """Return figures and tables of the runs that were judged on shifts; empty without one."""
     settings = settings_of(page)
     if not settings:
         return ""
@@ -74,12 +74,12 @@ def record_of(run: Run) -> ShiftRecord | None:
 
 
 def has_shifts(page: PageRuns) -> bool:
-    """Whether the section has something to say."""
+    """Whether any run was judged on shifts."""
     return any(record_of(run) is not None for run in page.runs)
 
 
 def reference_of(page: PageRuns, settings: Sequence[ShiftLine]) -> ShiftLine | None:
-    """Return the setting that errors are divided by: the plain optimizer, where it was judged."""
+    """Return the setting that errors are divided by: the baseline, if it was judged."""
     if len(settings) < 2:
         return None
     named = {setting.label: setting for setting in settings}
@@ -87,7 +87,7 @@ def reference_of(page: PageRuns, settings: Sequence[ShiftLine]) -> ShiftLine | N
 
 
 def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
-    """Say what was judged, on how many images, and which runs were not."""
+    """Return what was judged, on how many images, and which runs were not."""
     records = [record for setting in settings for record in setting.records]
     counts = sorted({(record.images, record.available) for record in records})
     images = ", ".join(f"{images:,} of {available:,}" for images, available in counts)

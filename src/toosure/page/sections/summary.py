@@ -16,7 +16,7 @@ from toosure.quantities import described
 
 BAR_WIDTH = 180  # units of the picture of a gap
 BAR_HEIGHT = 20
-MIN_REACH = 2.0  # points: the scale of the bars is no finer
+MIN_REACH = 2.0  # points that the scale of the bars shows at least
 
 
 def summary(page: PageRuns) -> str:
@@ -43,7 +43,7 @@ def unbroken(sentence: str) -> str:
 
 
 def ranking(page: PageRuns, decision: Decision) -> str:
-    """Return every setting in the one order, with the bar of its gap; a filter where many."""
+    """Return every setting in order, with a bar for its gap, and a filter if there are many."""
     header: list[Heading] = [
         "setting",
         described("gap"),
@@ -62,7 +62,7 @@ def ranking(page: PageRuns, decision: Decision) -> str:
 
 
 def row_attributes(setting: RankedSetting) -> str:
-    """Return what the filter reads of a row."""
+    """Return the attributes of a row that the filter reads."""
     settings = settings_of(setting.group.runs[0].config)
     text = " ".join([setting.label, *(f"{key}={value}" for key, value in settings.items())])
     return f'data-label="{escape(setting.label)}" data-text="{escape(text)}"'
@@ -97,13 +97,13 @@ def name_cell(page: PageRuns, setting: RankedSetting, chosen: bool) -> HtmlCell:
 
 
 def number_cell(setting: RankedSetting, key: str) -> NumberCell:
-    """Return a number of a setting, with its spread over seeds where there are several."""
+    """Return a number of a setting, with its spread over seeds if there are several."""
     spread = setting.spreads.get(key) or None
     return cell_with_spread(setting.values.get(key), spread, described(key).form)
 
 
 def scale_of(ranked_settings: Sequence[RankedSetting]) -> tuple[float, float]:
-    """Return the points from which and to which the bars of all gaps reach."""
+    """Return the smallest and the largest end of all bars, in points."""
     ends = [-MIN_REACH / 4, MIN_REACH]
     for setting in ranked_settings:
         gap, half = setting.verdict.gap, setting.verdict.half_width

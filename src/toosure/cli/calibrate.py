@@ -112,7 +112,7 @@ def calibrate(
         judge = None
         if sources.test:
             judge = reading.read(sources.test, sources.test_split, test_labels)
-        on_trial = say_trial if method == "auto" else lambda trial: None
+        on_trial = print_trial if method == "auto" else lambda trial: None
         result = recalibrate(fit, judge, method, folds, bins, ci, seed, on_trial)
     except ValueError as error:
         fail(str(error))
@@ -123,7 +123,7 @@ def calibrate(
     try:
         write_files(result, output, html)
         if run is not None and judge is not None and sources.test == sources.val:
-            keep_in_run(run, result)
+            save_in_run(run, result)
     except ValueError as error:
         problem = str(error)
 
@@ -189,7 +189,7 @@ def write_files(result: "Recalibration", output: Path | None, html: Path | None)
         typer.echo(f"page: {html}", err=True)
 
 
-def keep_in_run(run: Path, result: "Recalibration") -> None:
+def save_in_run(run: Path, result: "Recalibration") -> None:
     """Add the result of a calibrator to the folder of its run."""
     from toosure.runs.files import write_json
     from toosure.runs.json_text import read_json
@@ -222,7 +222,7 @@ def check_wanted(
             check_target(path, *read)
 
 
-def say_trial(trial: "Trial") -> None:
+def print_trial(trial: "Trial") -> None:
     """Print the result of each calibrator when it is known; with many classes each takes long."""
     did = "left out" if trial.nll is None else f"NLL {trial.nll:.4f} held out"
     typer.echo(f"tried {trial.name}: {did}", err=True)

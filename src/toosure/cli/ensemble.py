@@ -129,13 +129,13 @@ def read_members(
         if of and not run.is_dir():
             raise ValueError(f"--of goes with folders of runs; {run} is not one")
         if run.is_dir():
-            members[name] = in_run(run, of, reading)
+            members[name] = read_run(run, of, reading)
         else:
             members[name] = {split or "": reading.read(run, split)}
     return members
 
 
-def in_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predictions]":
+def read_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predictions]":
     """Read every split that a run saved."""
     from toosure.predictions.file_formats import array_names
 
@@ -193,7 +193,7 @@ def print_ensemble(result: "Ensemble") -> None:
     table = numbers_table("member", "accuracy", "NLL", "ECE", "gap", "adds (NLL)")
     for member in result.members:
         numbers = (member.accuracy, member.nll, member.ece, member.gap, member.adds)
-        table.add_row(with_both_ends(member.name), *(printed(each, ".4f") for each in numbers))
+        table.add_row(shortened_name(member.name), *(printed(each, ".4f") for each in numbers))
     print_table(table)
     gap = "mean confidence minus accuracy"
     if evaluation.class_one:
@@ -201,10 +201,10 @@ def print_ensemble(result: "Ensemble") -> None:
     typer.echo(f"\ngap: {gap}. adds: NLL of the mixture without the member minus that with it.")
 
 
-def with_both_ends(name: str) -> str:
+def shortened_name(name: str) -> str:
     """Shorten a name in its middle: names of runs begin with the data and end with the seed.
 
-    >>> with_both_ends("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
+    >>> shortened_name("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
     'cifar10-augm…0.9-s3-17fde47a'
     """
     return name if len(name) <= 28 else f"{name[:12]}…{name[-15:]}"

@@ -68,7 +68,7 @@ class SweepLog(RowPrinter):
         """The progress of the sweep in a few words."""
         failed = f", {self.failures} failed" if self.failures else ""
         remaining = self.remaining()
-        left = "" if remaining is None else f", {in_words(remaining)} left"
+        left = "" if remaining is None else f", {duration_text(remaining)} left"
         return f"{self.done} of {self.count} done, {len(self.lanes)} running{failed}{left}"
 
     def remaining(self) -> float | None:
@@ -177,10 +177,10 @@ class SweepBars(SweepLog):
         super().close()
 
 
-def in_words(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration in rounded units.
 
-    >>> in_words(8.2), in_words(100), in_words(9000)
+    >>> duration_text(8.2), duration_text(100), duration_text(9000)
     ('about 8 s', 'about 2 min', 'about 2.5 h')
     """
     if seconds < 90:

@@ -201,7 +201,7 @@ def table_of(result: "Tuning") -> "Table":
             format(goal.quantity.scale * value, goal.quantity.form)
             for goal, value in zip(result.goals, trial.values, strict=True)
         ]
-        table.add_row(str(trial.number), *values, Text(said_of(trial, result.trials)))
+        table.add_row(str(trial.number), *values, Text(differing_settings(trial, result.trials)))
     return table
 
 
@@ -211,7 +211,7 @@ def in_order(trials: "Sequence[Trial]", goal: "Goal") -> "list[Trial]":
     return sorted(trials, key=lambda trial: trial.values[0], reverse=highest)
 
 
-def said_of(trial: "Trial", trials: "Sequence[Trial]") -> str:
+def differing_settings(trial: "Trial", trials: "Sequence[Trial]") -> str:
     """Return the settings of a trial in which the trials differ."""
     said = [each.config.said for each in trials]
     keys = dict.fromkeys(key for settings in said for key in settings)

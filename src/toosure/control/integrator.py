@@ -7,9 +7,9 @@ from typing import Any
 from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.sensor import Reading
 
-REST = 5  # looks without a move after one was undone
+REST_LOOKS = 5  # looks without a move after one was undone
 PATIENCE = 3  # looks at a network no better than chance, before the actuator falls
-VAGUE = 0.5  # a look with a larger standard error does not count
+MAX_STANDARD_ERROR = 0.5  # a look with a larger standard error does not count
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Integrator:
         wrong_way = self.direction.update(reading, before)
         if reading.error == math.inf:
             self.by_chance += 1
-        elif reading.standard_error < VAGUE:
+        elif reading.standard_error < MAX_STANDARD_ERROR:
             self.by_chance = 0
         self.band = self.band_at(progress)
 
@@ -73,7 +73,7 @@ class Integrator:
         elif lost_accuracy and self.last_move:
             self.position -= self.last_move
             self.last_move = 0.0
-            self.resting = REST
+            self.resting = REST_LOOKS
         elif self.resting:
             self.resting -= 1
         else:

@@ -91,7 +91,7 @@ class RadiusControl:
         self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
-        self.saw_infinite = False  # a warning was given
+        self.warned_of_infinite_logits = False  # a warning was given
         self.look_seconds: list[float] = []  # of each look since the start, or the resumption
 
     @property
@@ -110,17 +110,17 @@ class RadiusControl:
 
         self.steps_taken += 1
         if self.steps_taken == self.steps + 1:
-            self.tell_that_it_is_over()
+            self.warn_of_extra_steps()
         due = self.steps_taken % self.every == 0
         looks = due and self.settings.looks_after(self.steps_taken, self.steps)
         if looks:
             self.look(self.steps_taken / self.steps)
-        if self.steps_taken == self.steps and self.did_not_reach:
-            self.tell_that_it_did_not_reach()
+        if self.steps_taken == self.steps and self.has_error_at_bound:
+            self.warn_of_error_at_bound()
         return looks
 
     @property
-    def did_not_reach(self) -> bool:
+    def has_error_at_bound(self) -> bool:
         """Whether the actuator is at a bound, and the last look still found an error.
 
         Without an error, a radius at its bound is the right one.
@@ -134,9 +134,9 @@ class RadiusControl:
         began = time_on(self.x.device)
         with torch.no_grad():
             logits = self.predict(self.x)
-        if not self.saw_infinite and not bool(torch.isfinite(logits).all()):
-            self.saw_infinite = True
-            self.tell_that_it_is_blind()
+        if not self.warned_of_infinite_logits and not bool(torch.isfinite(logits).all()):
+            self.warned_of_infinite_logits = True
+            self.warn_of_infinite_logits()
         if self.reading is None and logits.ndim == 2 and logits.shape[1] > 1:
             check_no_softmax(logits, "the control split")
         reading = self.share(read(self.settings.sensor, logits, self.y))
@@ -145,10 +145,10 @@ class RadiusControl:
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
         self.look_seconds.append(time_on(self.x.device) - began)
         if self.integrator.gave_up and not had_given_up:
-            self.tell_that_it_gave_up(before)
+            self.warn_that_moves_did_not_help(before)
         return reading
 
-    def tell_that_it_gave_up(self, before: dict[str, float]) -> None:
+    def warn_that_moves_did_not_help(self, before: dict[str, float]) -> None:
         """Warn that moves did not help, with the path of the actuator and of the error."""
         after = self.actuator.values()
         moves = " and ".join(
@@ -163,7 +163,7 @@ class RadiusControl:
             stacklevel=4,
         )
 
-    def tell_that_it_is_blind(self) -> None:
+    def warn_of_infinite_logits(self) -> None:
         """Warn that the logits of the control split say nothing."""
         warnings.warn(
             "control is blind: some logits of the control split are infinite or NaN. Nothing moves "
@@ -171,7 +171,7 @@ class RadiusControl:
             stacklevel=4,
         )
 
-    def tell_that_it_is_over(self) -> None:
+    def warn_of_extra_steps(self) -> None:
         """Warn that a loop takes more steps than the controller was made for."""
         warnings.warn(
             f"control stops looking: it was made for {self.steps} steps, but the loop goes on; "
@@ -179,7 +179,7 @@ class RadiusControl:
             stacklevel=3,
         )
 
-    def tell_that_it_did_not_reach(self) -> None:
+    def warn_of_error_at_bound(self) -> None:
         """Warn at the end of a run that the actuator reached its bound, and an error is left."""
         assert self.reading is not None
         values = " and ".join(
@@ -256,7 +256,7 @@ class RadiusControl:
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
         if self.steps_taken > self.steps:
-            self.tell_that_it_is_over()
+            self.warn_of_extra_steps()
 
 
 def time_on(device: torch.device) -> float:

@@ -32,7 +32,7 @@ class Group:
 MAX_TEXT = 200  # characters of a setting in a label
 WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
-ONLY_WATCHING = ("every", "at", "budget", "measure", "eps")  # they change no weight
+MEASURING_SETTINGS = ("every", "at", "budget", "measure", "eps")  # they change no weight
 
 
 def group_runs(runs: Sequence[Measured]) -> list[Group]:
@@ -56,7 +56,7 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
                 longer[place] += ", " * bool(labels[place]) + setting_text(key, config)
         values = {json.dumps(config.get(key)) for config in configs if config}
         tells_more = len(set(longer)) > len(set(labels))
-        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in ONLY_WATCHING):
+        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in MEASURING_SETTINGS):
             labels = longer
 
     count = Counter(labels)

@@ -122,7 +122,7 @@ class Muon(Traits, Optimizer):
         # OneCycleLR and CyclicLR look for a momentum among the defaults.
         groups = hidden_and_rest(params)
         if not input_layer:
-            groups = with_first_matrix_at_rest(groups)
+            groups = with_first_matrix_in_adamw(groups)
         super().__init__(groups, {"momentum": momentum})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ def hidden_and_rest(
     return [group for group in (hidden, rest) if group["params"]] or [rest]
 
 
-def with_first_matrix_at_rest(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_first_matrix_in_adamw(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Move the first hidden matrix to AdamW's group, or to a new one if there is none."""
     hidden = next((group for group in groups if group.get("muon")), None)
     if hidden is None:

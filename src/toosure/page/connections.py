@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 128
 STALL_SECONDS = 10.0  # for a client to send a request, or to read some of an answer
 WAIT_SECONDS = 120.0  # for a client to read a whole answer
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 
 class PatientProtocol(H11Protocol):
@@ -28,8 +28,8 @@ class PatientProtocol(H11Protocol):
         self.unsent = 0
         self.moved_at = self.loop.time()
         self.free_at = self.loop.time()  # when the server last waited for nothing from the client
-        make_room(self.connections)
-        self.timer = self.loop.call_later(LOOK_SECONDS, self.look)
+        close_idlest(self.connections)
+        self.timer = self.loop.call_later(CHECK_SECONDS, self.check_stall)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.timer.cancel()
@@ -45,7 +45,7 @@ class PatientProtocol(H11Protocol):
         is_idle = self.cycle is None or self.cycle.response_complete
         return is_idle or self.transport.get_write_buffer_size() > 0
 
-    def look(self) -> None:
+    def check_stall(self) -> None:
         """End the connection if nothing has moved for too long, else check again later."""
         now = self.loop.time()
         unsent = self.transport.get_write_buffer_size()
@@ -60,10 +60,10 @@ class PatientProtocol(H11Protocol):
         if now - self.moved_at > STALL_SECONDS or now - self.free_at > WAIT_SECONDS:
             self.transport.abort()
         else:
-            self.timer = self.loop.call_later(LOOK_SECONDS, self.look)
+            self.timer = self.loop.call_later(CHECK_SECONDS, self.check_stall)
 
 
-def make_room(connections: Iterable[object]) -> None:
+def close_idlest(connections: Iterable[object]) -> None:
     """End the connection that is idle longest, if there are too many."""
     ours = [each for each in connections if isinstance(each, PatientProtocol)]
     still_open = [each for each in ours if not each.transport.is_closing()]

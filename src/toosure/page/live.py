@@ -93,7 +93,7 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
 
         async def endpoint(request: "Request") -> "Response":
             try:
-                check_asker(request, token)
+                check_client(request, token)
             except Refusal as refusal:
                 return refused(refusal)
             content = await shared.get()
@@ -107,7 +107,7 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
         from starlette.concurrency import run_in_threadpool
 
         try:
-            check_asker(request, token)
+            check_client(request, token)
             cursors = cursors_in(await read_body(request))
         except Refusal as refusal:
             return refused(refusal)
@@ -132,7 +132,7 @@ async def no_such_page(_: "Request", error: Exception) -> "Response":
     return refused(Refusal(getattr(error, "status_code", 500), "there is no such page"))
 
 
-def check_asker(request: "Request", token: str) -> None:
+def check_client(request: "Request", token: str) -> None:
     """Refuse a request without the token, or, if there is none, from other hosts and sites.
 
     The Host header is checked because of DNS rebinding: another site may point its name at
@@ -143,11 +143,11 @@ def check_asker(request: "Request", token: str) -> None:
         raise Refusal(403, "a token is needed: use the printed address")
     if not token and host_of(request.headers.get("host", "")) not in LOCAL:
         raise Refusal(403, "ask for 127.0.0.1 or localhost")
-    if is_foreign(request):
+    if is_cross_site(request):
         raise Refusal(403, "pages of other sites may not ask")
 
 
-def is_foreign(request: "Request") -> bool:
+def is_cross_site(request: "Request") -> bool:
     """Whether a page of another site sent the request, according to the browser.
 
     Links to the page itself are allowed anywhere, because the linking site cannot read the answer.
@@ -245,7 +245,7 @@ def serve(
         raise ValueError("the live page needs uvicorn: pip install 'toosure[live]'") from error
     token = "" if host in LOCAL else secrets.token_urlsafe(24)
     app = make_app(folder, token)
-    if sentence := what_is_waited_for(folder):
+    if sentence := waiting_message(folder):
         say(sentence)
 
     check_port(host, port)
@@ -262,7 +262,7 @@ def serve(
     )
 
 
-def what_is_waited_for(folder: str | Path) -> str:
+def waiting_message(folder: str | Path) -> str:
     """Return where runs are waited for; empty if there are some."""
     local = local_folder(folder)
     if RunFolder(local).find():

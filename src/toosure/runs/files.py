@@ -162,7 +162,7 @@ def take_lock(folder: Path) -> BinaryIO | None:
 
     if fcntl is None:
         return file
-    if not lock_alone(file):
+    if not lock_exclusively(file):
         file.close()
         return None
     file.truncate(0)
@@ -172,7 +172,7 @@ def take_lock(folder: Path) -> BinaryIO | None:
     return file
 
 
-def lock_alone(file: BinaryIO) -> bool:
+def lock_exclusively(file: BinaryIO) -> bool:
     """Lock a file against every other process; return False if another writer has it.
 
     A reader that calls `is_locked` holds the lock for a moment, which may be long on a busy
@@ -197,14 +197,14 @@ def lock_alone(file: BinaryIO) -> bool:
             time.sleep(patience.pop(0))
 
 
-def leave_locks() -> None:
+def close_inherited_locks() -> None:
     """Close the parent's locks in a forked child, such as one that decodes images."""
     for file in list(HELD):
         file.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=leave_locks)
+    os.register_at_fork(after_in_child=close_inherited_locks)
 
 
 def is_locked(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toosure.runs.run import Run
 from toosure.runs.storage import shown
-from toosure.runs.stored_folder import updated
+from toosure.runs.stored_folder import fetched_folder
 
 
 def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
@@ -14,7 +14,7 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     Links to folders are skipped. A folder is a run if it holds rows or a status, readable or not:
     the run reports damage. The runs of a URL are fetched first.
     """
-    root = updated(folder)
+    root = fetched_folder(folder)
     if not root.is_dir():
         raise ValueError(f"{shown(folder)} is not a folder: name the folder that holds the runs")
 

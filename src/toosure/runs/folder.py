@@ -6,7 +6,7 @@ from pathlib import Path
 from toosure.runs.find import find_runs
 from toosure.runs.run import Run
 from toosure.runs.storage import as_url, local_folder
-from toosure.runs.stored_folder import updated
+from toosure.runs.stored_folder import fetched_folder
 
 FETCH_INTERVAL = 10.0  # seconds between two fetches from a storage
 
@@ -30,7 +30,7 @@ class RunFolder:
 
     def fetch(self, url: str) -> None:
         """Fetch what changed in a storage."""
-        updated(url)
+        fetched_folder(url)
         self.fetched_at = time.monotonic()
 
     def refresh(self) -> list[Run]:

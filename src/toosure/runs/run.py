@@ -18,7 +18,7 @@ from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.row_warnings import row_warnings
 from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, check_outcome
-from toosure.runs.stored_folder import is_claimed, updated
+from toosure.runs.stored_folder import fetched_folder, is_claimed
 
 READ_ERRORS = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
@@ -46,7 +46,7 @@ class Run:
     def __init__(
         self, path: str | Path, root: Path | None = None, follow_links: bool = True
     ) -> None:
-        self.path = updated(path) if ":/" in str(path) else Path(path)  # a URL of a storage
+        self.path = fetched_folder(path) if ":/" in str(path) else Path(path)  # a URL of a storage
         if not self.path.is_dir():
             raise ValueError(f"{path} is not a run folder")
         self.follow_links = follow_links

@@ -26,7 +26,7 @@ Listing = dict[
 Index = dict[str, list[object]]  # name -> that text, then time and size of the file here
 
 
-def updated(path: str | Path) -> Path:
+def fetched_folder(path: str | Path) -> Path:
     """Return the local folder of a run or of runs; a URL is fetched first.
 
     Checkpoints are not fetched, nor is a run that this machine is writing.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from toosure.config import RunConfig
 from toosure.runs import Run, RunWriter
-from toosure.runs.stored_folder import updated
+from toosure.runs.stored_folder import fetched_folder
 from toosure.runs.write import FINISHED
 from toosure.sweep.events import Event, dispatch
 from toosure.train import ProgressListener
@@ -180,5 +180,5 @@ class Jobs:
 
 def is_finished(folder: Path) -> bool:
     """Whether a run has ended for good, so that its data need not be loaded."""
-    folder = updated(folder)
+    folder = fetched_folder(folder)
     return (folder / "status.json").is_file() and Run(folder).outcome.get("status") in FINISHED

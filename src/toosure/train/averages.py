@@ -149,7 +149,7 @@ def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tens
         return
 
     seen = 0
-    with evaluating(model), keeping_momenta(layers):
+    with evaluating(model), restored_momenta(layers):
         for layer in layers:
             layer.reset_running_stats()
             layer.training = True
@@ -162,7 +162,7 @@ def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tens
 
 
 @contextmanager
-def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
+def restored_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
     """Restore the momentum of the layers afterwards."""
     before = [layer.momentum for layer in layers]
     try:

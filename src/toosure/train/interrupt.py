@@ -40,7 +40,7 @@ class Stop:
         """Note a request, and print a line unless one was printed."""
         self.requested = True
         if self.answered.acquire(blocking=False):
-            say(
+            print_line(
                 f"toosure: {signal.Signals(signal_number).name}: after the step or measurement "
                 "under way a checkpoint is written, then training stops; a second signal ends it "
                 "at once"
@@ -48,7 +48,7 @@ class Stop:
 
     def handle_hang_up(self, signal_number: int, frame: object) -> None:
         """Go on without the terminal."""
-        say(
+        print_line(
             "toosure: SIGHUP: the terminal was closed and training goes on; "
             f"`kill {os.getpid()}` stops it with a checkpoint"
         )
@@ -101,7 +101,7 @@ class SignalWatcher:
         """End the process, unless the main thread does so itself; a third signal does not wait."""
         if self.stop.received == 2 and self.stop.unwinding.wait(GRACE):
             return
-        say("Ended at once; repeat the command to go on from the last checkpoint.")
+        print_line("Ended at once; repeat the command to go on from the last checkpoint.")
         os._exit(130)
 
 
@@ -110,7 +110,7 @@ def is_interactive() -> bool:
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
-def say(sentence: str) -> None:
+def print_line(sentence: str) -> None:
     """Write a line to standard error without Python's buffers, which may be in use.
 
     A closed stream is ignored.
@@ -159,7 +159,7 @@ def interruptible() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def forget_watcher() -> None:
+def detach_watcher() -> None:
     """Detach a forked child from its parent's watcher: the child has signals of its own."""
     if current_stop() is not None:
         with suppress(ValueError):  # not the main thread: nothing was set there
@@ -167,4 +167,4 @@ def forget_watcher() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_watcher)
+    os.register_at_fork(after_in_child=detach_watcher)

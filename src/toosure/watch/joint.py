@@ -36,7 +36,7 @@ class JointMeasurement:
 
         own = [buffer.clone() for buffer in self.buffers]
         try:
-            with naming_lost_processes(self.processes):
+            with explaining_lost_processes(self.processes):
                 self.processes.copy_from_first(self.buffers)
                 yield
         finally:
@@ -74,7 +74,7 @@ class JointMeasurement:
 
 
 @contextmanager
-def naming_lost_processes(processes: Processes) -> Iterator[None]:
+def explaining_lost_processes(processes: Processes) -> Iterator[None]:
     """Turn the error of a collective into one sentence if another process is gone."""
     try:
         yield

@@ -16,7 +16,7 @@ from toosure.processes.wrappers import unwrapped
 from toosure.watch.best import BestPredictions, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
-from toosure.watch.joint import JointMeasurement, naming_lost_processes
+from toosure.watch.joint import JointMeasurement, explaining_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
@@ -72,7 +72,7 @@ class Measurer:
 
         self.together = processes.count > 1
         self.joint = JointMeasurement(processes, model, objective)
-        with naming_lost_processes(processes):
+        with explaining_lost_processes(processes):
             check_same_everywhere(self.notes, processes)
 
         self.best: BestPredictions | None = None
@@ -97,7 +97,7 @@ class Measurer:
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
         if self.gathered is not None:
-            with naming_lost_processes(self.joint.processes):
+            with explaining_lost_processes(self.joint.processes):
                 self.gathered.refresh()
         if self.together:
             observations = self.observe_together()

@@ -5,7 +5,7 @@ from torch import nn
 
 from toosure.data import digits
 from toosure.shifts.judge import judge_shifts
-from toosure.shifts.outside import load_outside
+from toosure.shifts.ood_sets import load_ood_set
 from toosure.shifts.plan import ShiftPlan
 
 torch.manual_seed(0)
@@ -20,7 +20,7 @@ for _step in range(200):
     optimizer.step()
 
 plan = ShiftPlan(images=200)  # 15 corruptions x 5 severities, 200 of the test images
-noise = load_outside("noise", plan, data.inputs)
+noise = load_ood_set("noise", plan, data.inputs)
 with torch.no_grad():
     record = judge_shifts(model, data, plan, [noise])
 

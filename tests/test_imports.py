@@ -9,7 +9,17 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "toosure"
 LAYERS = [
-    {"batches", "binary", "eval_mode", "metrics", "processes", "quantities", "verdicts"},
+    {
+        "batches",
+        "binary",
+        "eval_mode",
+        "finite",
+        "metrics",
+        "processes",
+        "quantities",
+        "sentences",
+        "verdicts",
+    },
     {"curvature"},
     {"margins"},
     {"losses", "data", "models"},

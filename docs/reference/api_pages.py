@@ -48,7 +48,7 @@ NAMES_OF_FILES: dict[str, tuple[str, ...]] = {
     "toosure.page.report": ("report",),
     "toosure.recalibration": ("Recalibration", "recalibrate"),
     "toosure.shifts.judge": ("judge_shifts",),
-    "toosure.shifts.outside": ("load_outside",),
+    "toosure.shifts.ood_sets": ("load_ood_set",),
     "toosure.shifts.plan": ("ShiftPlan",),
     "toosure.shifts.record": ("ShiftRecord",),
     "toosure.sklearn": ("CalibratedClassifier",),

@@ -7,9 +7,9 @@
 
 from pathlib import Path
 
+from toosure.page.markdown_table import markdown_table
 from toosure.recipes import RunStore, Setting
 from toosure.recipes.benchmark.tables import findings
-from toosure.recipes.markdown import pipe_table
 
 HERE = Path(__file__).parent
 
@@ -18,7 +18,7 @@ def main() -> None:
     setting = Setting(data="cifar10,cifar100", scores=str(HERE))
     no_runs = RunStore(HERE / "runs")
     for table in findings(setting, no_runs).tables:
-        print(f"\n## {table.title}\n\n{table.note}\n\n{pipe_table(table.header, table.rows)}")
+        print(f"\n## {table.title}\n\n{table.note}\n\n{markdown_table(table.header, table.rows)}")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def binary_labels(labels: Tensor | Sequence[float], n: int | None = None) -> Ten
 
 
 def as_column(outputs: Tensor, name: str = "outputs") -> Tensor:
-    """Return outputs (N,) or (N, 1) as (N, 1), or raise with what came instead."""
+    """Return outputs (N,) or (N, 1) as (N, 1); raise on other shapes."""
     if not is_one_column(outputs):
         raise ValueError(
             f"{name} of a binary classifier are one number per example, of shape (N,) or (N, 1); "

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import product
 from numbers import Integral, Real
@@ -15,6 +14,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toosure.quantities import measures
+from toosure.sentences import did_you_mean
 from toosure.words import Word, parse
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
@@ -58,7 +58,7 @@ class RunConfig:
     eps: float = 0.01  # radius of the certificate
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
     best: str | None = None  # keep the weights of the least validation nll or refinement
-    patience: int | None = None  # end the run after so many rows without a better one
+    patience: int | None = None  # end the run after this many rows without a better one
     min_delta: float | None = None  # by how much a row must be better for patience to wait anew
     control: str | None = None  # what steers the optimizer by a control split: radius
 
@@ -93,7 +93,7 @@ class RunConfig:
         return {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Pickle the fields alone: a word `package.module:name` is found where it is unpickled.
+        """Pickle only the fields: a word `package.module:name` is looked up where it is unpickled.
 
         A worker process may have to extend `sys.path` before it can import that module.
         """
@@ -209,9 +209,7 @@ class RunConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"a run has no setting {name!r}{hint}")
+                raise ValueError(f"a run has no setting {name!r}{did_you_mean(name, known)}")
         return cls(**settings)
 
     @classmethod
@@ -226,13 +224,13 @@ class RunConfig:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
         except RecursionError as error:
-            raise ValueError(f"{path} is no config: it is nested too deeply") from error
+            raise ValueError(f"{path} is not a config: it is nested too deeply") from error
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
 
 def typed(name: str, value: object, annotation: object) -> object:
-    """Return a setting in the type of its annotation; raise where it has another.
+    """Return a setting in the type of its annotation; raise if it has another type.
 
     >>> typed("batch", "full", int | None), typed("clip", 1, float | None), typed("seed", 3, int)
     (None, 1.0, 3)
@@ -269,8 +267,7 @@ def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
     known = measures()
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
+            hint = did_you_mean(name, known, ".")
             raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(known)}")
 
     return tuple(name for name in known if name in names)

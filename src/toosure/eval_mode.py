@@ -10,7 +10,7 @@ from torch import nn
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Hold the model in eval mode, then restore the mode of every module.
 
-    Each module has a mode of its own: a frozen BatchNorm must not come back in training mode.
+    The mode is restored per module: a frozen BatchNorm must not come back in training mode.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -39,9 +39,9 @@ def recalibrate(
 ) -> Recalibration:
     """Choose a calibrator on `fit` by held-out NLL and judge it on `judge`, never the same rows.
 
-    Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is
-    "auto" or a word such as "temperature:criterion=ece"; `told` hears of each trial as it ends.
-    Where rows belong to sequences or images, those are held out and resampled as a whole.
+    Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is "auto"
+    or a word such as "temperature:criterion=ece"; `told` hears of each trial as it ends. Rows of
+    one sequence or image are held out and resampled together.
 
     >>> import torch
     >>> logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -132,7 +132,7 @@ def possible_folds(folds: int, fit: Predictions) -> int:
 
 
 def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
-    """Take the calibrator that was asked for, also where none would have been better.
+    """Take the requested calibrator, even if none would be better.
 
     Where other rows judge it, folds that could not be made do not matter.
     """
@@ -154,7 +154,7 @@ def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds
 
 
 def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
-    """Return logits and labels, or say that confidences are not enough."""
+    """Return logits and labels; raise if there are only confidences."""
     if predictions.logits is None or predictions.labels is None:
         raise ValueError(
             f"{predictions.source or 'these predictions'}: holds confidences only; "
@@ -234,7 +234,7 @@ def change_of_ece(
 def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) -> Estimate:
     """Return the mean of rows' changes with its interval; a single row has none.
 
-    The interval is Student's, or that of resampled groups where rows belong to such.
+    The interval is Student's t, or by resampled groups if rows come in groups.
     """
     if groups is not None:
         offsets = mean_offsets(change, groups, seed, GROUP_SAMPLES)
@@ -251,12 +251,12 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) 
 
 
 def outputs_of(predictions: Predictions) -> Outputs:
-    """Say what predictions came as."""
+    """Return the kind of the predictions in words."""
     return "logits" if predictions.probs is None else "probs"
 
 
 def check_same_classes(names: Sequence[str], predictions: Predictions, what: str) -> None:
-    """Refuse classes that are named or ordered in another way than those of the fit."""
+    """Raise if classes are named or ordered differently from the fit."""
     numbers = tuple(map(str, range(len(names))))  # which name nothing
     own = tuple(predictions.names)
     if names and own and tuple(names) != own and numbers not in (tuple(names), own):

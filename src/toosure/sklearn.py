@@ -49,7 +49,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.seed = seed
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the calibrator, and the classifier where it is not fitted yet."""
+        """Fit the calibrator, and the classifier if it is not fitted yet."""
         tried = makers(self.method)
         y = self.checked_targets(X, y)
         estimator = self.estimator_or_default()
@@ -156,7 +156,7 @@ def log_scores(estimator: Any, X: Any) -> torch.Tensor:
 
 
 def class_numbers(y: np.ndarray, classes: np.ndarray) -> torch.Tensor:
-    """Return the number of each target among the classes, or say which is none of them."""
+    """Return the class index of each target; raise on a target that is not a class."""
     number = {label: k for k, label in enumerate(classes.tolist())}
     unknown = [label for label in np.unique(y).tolist() if label not in number]
     if unknown:

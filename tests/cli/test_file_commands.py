@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toosure.cli import app
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
 from toosure.posthoc import Temperature, save_calibrator
 from toosure.runs.files import check_target
 
@@ -104,7 +104,7 @@ def test_a_condition_decides_the_exit_code(files):
         line.partition(": --fail-if")[0] for line in both.stderr.splitlines() if "--fail" in line
     ]
     assert both.exit_code == 1 and [Path(each).name for each in named] == ["sure.npz", "calm.npz"]
-    assert "did you mean ece" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
+    assert "did you mean 'ece'" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
     assert "is no condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
 
 
@@ -271,7 +271,7 @@ def test_what_is_read_is_not_overwritten(files, monkeypatch, words):
     (files / "run").mkdir(exist_ok=True)
     shutil.copy("sure.npz", "run/predictions.npz")
     before = (files / words.split()[-1]).read_bytes()
-    assert "is what is read: write to another file" in refused(*words.split())
+    assert "is an input file: choose another output" in refused(*words.split())
     assert (files / words.split()[-1]).read_bytes() == before
 
 
@@ -281,7 +281,7 @@ def test_only_what_a_run_wrote_is_kept_from_being_overwritten(tmp_path):
     for name in ("calibrator.pt", "mixture.npz", "page.html", "new.npz"):  # of commands
         check_target(tmp_path / name, tmp_path)
     for name in ("predictions.npz", "best.pt"):
-        with pytest.raises(ValueError, match="is what is read"):
+        with pytest.raises(ValueError, match="is an input file"):
             check_target(tmp_path / name, tmp_path)
 
 
@@ -338,10 +338,10 @@ def test_calibrate_takes_the_same_files(files):
 
 
 def test_progress_is_shown_after_a_while_and_only_then(capsys):
-    with Waiting("reading", delay=60) as waiting:
+    with Spinner("reading", delay=60) as waiting:
         waiting.update("measuring")
     assert capsys.readouterr().err == ""
-    with Waiting("reading", delay=0) as waiting:
+    with Spinner("reading", delay=0) as waiting:
         waiting.update("measuring")
         waiting.timer.join(10)
     assert capsys.readouterr().err in ("toosure: reading ...\n", "toosure: measuring ...\n")

@@ -38,7 +38,7 @@ def test_time_left_is_that_of_the_whole_sweep(clock, tmp_path, capsys):
     show = SweepLog(asked)
     paths = [train(config, tmp_path, CPU).path for config in asked]
     show.end(paths[3], ended(100))  # found complete: costs nothing, is not to do
-    lanes = [show.beside() for _ in asked]
+    lanes = [show.for_concurrent_run() for _ in asked]
     lanes[0].begin(asked[0], paths[0], 0)
     lanes[1].begin(asked[1], paths[1], 50)  # resumed: 50 steps to do
     assert show.summary == "1 of 4 done, 2 running"
@@ -64,7 +64,7 @@ def test_time_left_is_that_of_the_whole_sweep(clock, tmp_path, capsys):
 def test_a_log_hears_now_and_then(clock, capsys):
     asked = configs(seed=[0, 1], steps=[1000])
     show = SweepLog(asked)
-    lane = show.beside()
+    lane = show.for_concurrent_run()
     lane.begin(asked[0], Path("a"), 0)
     for step in range(0, 1000, 10):
         clock.now += 1
@@ -77,7 +77,7 @@ def test_a_log_hears_now_and_then(clock, capsys):
 def test_a_stopped_run_is_not_done(tmp_path, capsys):
     asked = configs(seed=[0, 1])
     show = SweepLog(asked)
-    lane = show.beside()
+    lane = show.for_concurrent_run()
     lane.begin(asked[0], tmp_path, 0)
     lane.end(tmp_path, ended(2, "stopped"))
     assert show.summary.startswith("0 of 2 done, 0 running")
@@ -88,7 +88,7 @@ def test_bars_show_the_sweep_and_each_run(tmp_path):
     paths = [train(config, tmp_path, CPU).path for config in asked]
     text = io.StringIO()
     show = SweepBars(asked, Console(file=text, force_terminal=True, width=150, color_system=None))
-    lanes = [show.beside(), show.beside()]
+    lanes = [show.for_concurrent_run(), show.for_concurrent_run()]
     for lane, config, path in zip(lanes, asked, paths, strict=True):
         lane.begin(config, path, 0)
     lanes[0].row({"step": 50, "val/ece": 0.125})

@@ -101,7 +101,7 @@ def test_only_one_of_every_at_and_budget(command, words):
         (["--at", "soon"], "--at takes steps"),
         (["--config", "none.json"], "cannot be read"),
         (["--device", "quantum"], "cannot be used"),
-        (["--graph", "--device", "cpu"], "graph replays CUDA graphs"),
+        (["--graph", "--device", "cpu"], "graph needs CUDA"),
         (["--objective", "calm"], "no objective is called 'calm'"),
         (["--best", "nll", "--min-delta", "0.1"], "min_delta is what patience calls better"),
         (["--model", "mlp:width=-4"], "model mlp:width=-4: an mlp needs depth >= 0, width >= 1"),

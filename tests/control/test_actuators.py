@@ -206,9 +206,9 @@ def test_what_cannot_be_steered_is_refused():
         make_actuator("focal", sgd, nn.CrossEntropyLoss())
     with pytest.raises(ValueError, match="start it above 0"):
         make_actuator("rho", SAM(network().parameters(), rho=0.0, lr=0.1))
-    with pytest.raises(ValueError, match="gamma at 10 or below, and it starts at 12"):
+    with pytest.raises(ValueError, match="gamma at 10 or below, but it starts at 12"):
         make_actuator("gamma", CSAM(network().parameters(), gamma=12.0, lr=0.1))
-    with pytest.raises(ValueError, match="gamma at 10 or below, and it starts at 20"):
+    with pytest.raises(ValueError, match="gamma at 10 or below, but it starts at 20"):
         make_actuator("focal", sgd, FocalLoss(gamma=20.0))
     with pytest.raises(ValueError, match="one per example"):
         make_actuator("focal", sgd, FocalLoss(gamma=torch.ones(3)))

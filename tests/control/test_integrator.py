@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from toosure.control import AccuracyGuard, Integrator, Reading
-from toosure.control.integrator import REST
+from toosure.control.integrator import REST_LOOKS
 
 SURE = 1e-9  # a standard error that no error is within
 
@@ -236,12 +236,12 @@ def test_a_loss_of_accuracy_undoes_the_last_move_and_rests():
         integrator.update(seen(0.1), 0.0)
     assert integrator.position == pytest.approx(0.09)
 
-    positions = [integrator.update(seen(0.1, accuracy=0.7), 0.0) for _ in range(4 + REST)]
+    positions = [integrator.update(seen(0.1, accuracy=0.7), 0.0) for _ in range(4 + REST_LOOKS)]
     falls = np.diff([0.09, *positions])
     undone = int(np.argmin(falls))
     assert falls[undone] == pytest.approx(-0.03)  # one move, and once
     assert (falls < 0).sum() == 1
-    assert not falls[undone + 1 : undone + 1 + REST].any()
+    assert not falls[undone + 1 : undone + 1 + REST_LOOKS].any()
 
 
 def test_an_accuracy_that_only_jumps_is_no_loss():

@@ -48,7 +48,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         ("data", "two tensors, inputs and labels"),
         ((X.numpy(), Y.numpy()), "got tuple of ndarray and ndarray"),
         ((X, Y[:3]), "as many labels as inputs"),
-        ((X[:1], Y[:1]), "two examples at least; got 1 inputs"),
+        ((X[:1], Y[:1]), "at least two examples; got 1 inputs"),
         ((X / 0, Y), "control inputs must be finite; example 0"),
         ((X.double(), Y), r"they are torch.float64 and its weights torch.float32; convert"),
         ((X, Y + 1), r"labels must be integers in \[0, 3\); got 1 to 3"),
@@ -64,7 +64,7 @@ def test_a_control_split_is_two_tensors(control, message):
 def test_a_model_that_gives_probabilities_is_refused():
     softmax = nn.Sequential(nn.Linear(5, 3), nn.Softmax(1))
     control = RadiusControl(softmax, SAM(softmax.parameters(), lr=0.1), (X, Y), 100)
-    with pytest.raises(ValueError, match="leave out the model's last Softmax"):
+    with pytest.raises(ValueError, match="remove the model's last Softmax"):
         control.look(0.5)
 
     sigmoid = nn.Sequential(nn.Linear(5, 1), nn.Sigmoid())
@@ -83,20 +83,22 @@ def test_mistakes_in_a_loop_of_ones_own():
         RadiusControl(model, optimizer, CONTROL, 100, "radius")
     with pytest.warns(UserWarning, match="never looks: a look every 50 steps, in a run of 20"):
         control = RadiusControl(model, optimizer, CONTROL, 20)
-    with pytest.raises(ValueError, match="it lacks steps, starts, integrator, reading"):
+    with pytest.raises(
+        ValueError, match="it lacks sensor, actuator, steps, starts, integrator, reading"
+    ):
         control.load_state_dict({})
-    with pytest.raises(ValueError, match="of a controller of gamma, and this one is of rho"):
+    with pytest.raises(ValueError, match="of a controller of gamma, but this one moves rho"):
         control.load_state_dict({**control.state_dict(), "starts": {"gamma": [1.0]}})
 
 
 @pytest.mark.parametrize(
     ("settings", "others", "message"),
     [
-        ({}, {"sensor": "gap"}, "with the sensor gap, and this one has log_temperature"),
+        ({}, {"sensor": "gap"}, "with the sensor gap, but this one has log_temperature"),
         (
             {"actuator": "focal"},
             {"actuator": "gamma"},
-            "the actuator CSAMGamma, and this one has FocalGamma",
+            "the actuator CSAMGamma, but this one has FocalGamma",
         ),
     ],
 )
@@ -112,9 +114,10 @@ def test_a_state_of_another_kind_of_controller_is_refused(settings, others, mess
         own.load_state_dict(other.state_dict())
     assert own.reading is None and loss.gamma == 2.0
 
-    old = own.state_dict()
-    del old["sensor"], old["actuator"]  # earlier versions kept neither
-    own.load_state_dict(old)
+    state = own.state_dict()
+    del state["sensor"]
+    with pytest.raises(ValueError, match="not the state of a RadiusControl: it lacks sensor"):
+        own.load_state_dict(state)
 
 
 def test_other_parameter_groups_are_refused_by_name():
@@ -123,7 +126,7 @@ def test_other_parameter_groups_are_refused_by_name():
     two = SAM([{"params": part.parameters()} for part in model], rho=0.05, lr=0.1)
     state = RadiusControl(model, one, CONTROL, 100).state_dict()
     control = RadiusControl(model, two, CONTROL, 100)
-    with pytest.raises(ValueError, match="state has 1 values of rho, and this controller moves 2"):
+    with pytest.raises(ValueError, match="state has 1 values of rho, but this controller moves 2"):
         control.load_state_dict(state)
 
     head = SAM(model[1].parameters(), rho=0.05, lr=0.1)

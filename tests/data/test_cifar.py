@@ -149,7 +149,7 @@ def test_links_and_strange_members_are_refused(root, archive):
     link = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
     link.type, link.linkname = tarfile.SYMTYPE, str(secret)
     outside = tarfile.TarInfo("../outside")
-    for member, message in ((link, "no plain file"), (outside, "leads out of its folder")):
+    for member, message in ((link, "not a file"), (outside, "leads out of its folder")):
         with tarfile.open(archive, "w:gz") as tar:
             tar.addfile(member)
         with pytest.raises(ValueError, match=rf"cifar-10-python\.tar\.gz is refused.*{message}"):
@@ -214,12 +214,12 @@ def test_real_cifar10(real_data, tmp_path):
 
 def test_one_cifar_is_unknown_to_the_other(root):
     """As `--ood cifar100` of a run on CIFAR-10 reads it, clean and corrupted."""
-    from toosure.shifts.outside import load_outside
+    from toosure.shifts.ood_sets import load_ood_set
     from toosure.shifts.plan import ShiftPlan
 
     expected = load_cifar100(root).test_x
-    found = load_outside("cifar100", ShiftPlan(), (3, 32, 32), root)
+    found = load_ood_set("cifar100", ShiftPlan(), (3, 32, 32), root)
     assert found.name == "cifar100" and torch.equal(found.pixels, expected)
-    corrupted = load_outside("cifar100-c", ShiftPlan(), (3, 32, 32), root)
+    corrupted = load_ood_set("cifar100-c", ShiftPlan(), (3, 32, 32), root)
     changed = (corrupted.pixels != expected).flatten(1).any(1)
     assert corrupted.name == "cifar100-c" and changed.float().mean() > 0.9

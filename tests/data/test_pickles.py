@@ -154,13 +154,13 @@ def nested(levels):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"cnumpy\ndtype\n" + nested(60) + b"\x85R.", "a tuple is no type of plain numbers"),
+        (b"cnumpy\ndtype\n" + nested(60) + b"\x85R.", "a tuple is not a type of plain numbers"),
         (b"c_codecs\nencode\nU\x01a" + nested(60) + b"\x86R.", "refused: text in a tuple"),
         (b"c_codecs\nencode\n" + nested(60) + b"U\x06latin1\x86R.", "refused: text in"),
-        (b"}" + nested(60) + b"K\x01s.", "a key that is no text"),
-        (b"}(" + nested(60) + b"K\x01u.", "a key that is no text"),
-        (b"(" + nested(60) + b"K\x01d.", "a key that is no text"),
-        (b"}(U\x01aK\x01K\x01K\x02u.", "a key that is no text"),
+        (b"}" + nested(60) + b"K\x01s.", "a key that is not text"),
+        (b"}(" + nested(60) + b"K\x01u.", "a key that is not text"),
+        (b"(" + nested(60) + b"K\x01d.", "a key that is not text"),
+        (b"}(U\x01aK\x01K\x01K\x02u.", "a key that is not text"),
         (b"\x8f(" + nested(60) + b"\x90.", "refused: a set"),
         (b"(" + nested(60) + b"\x91.", "refused: a set"),
         (nested(60) + b".", "a dict was expected, not tuple"),
@@ -175,7 +175,7 @@ def test_tuples_in_tuples_are_neither_hashed_nor_printed(content, message):
 @pytest.mark.parametrize("code", ["u1,f8", "u1,(9,9)u1", "O", "V9", "S3", "M8", "u", "", "u1 "])
 def test_only_types_of_plain_numbers_are_known(code):
     content = f"(dS'data'\ncnumpy\ndtype\n(S'{code}'\ntRs.".encode()
-    with pytest.raises(ValueError, match="is no type of plain numbers"):
+    with pytest.raises(ValueError, match="is not a type of plain numbers"):
         read_pickle(content, "evil")
 
 

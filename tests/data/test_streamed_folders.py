@@ -22,7 +22,7 @@ from toosure.data.class_folders import labelled_files
 from toosure.data.decode import read_image
 from toosure.data.image_files import ImageFiles, StreamedBatches
 from toosure.shifts.judge import judge_shifts
-from toosure.shifts.outside import load_outside
+from toosure.shifts.ood_sets import load_ood_set
 from toosure.shifts.plan import ShiftPlan
 from toosure.train import train
 from toosure.train.batches import Batches
@@ -365,7 +365,7 @@ def test_shifts_of_streamed_images_are_those_of_memory(folder, images):
     plan = ShiftPlan(("gaussian_noise", "contrast"), (1, 4), images=images)
     records = []
     for data in both(folder):
-        unknown = load_outside(f"imagefolder:{folder},size=8", plan, data.inputs)
+        unknown = load_ood_set(f"imagefolder:{folder},size=8", plan, data.inputs)
         judged = judge_shifts(lambda x: logits_of(network, x), data, plan, [unknown])
         records.append(replace(judged, seconds=0))
     assert records[0] == records[1] and records[0].images == (images or 18)

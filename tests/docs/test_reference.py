@@ -63,10 +63,17 @@ def test_a_page_begins_with_what_its_module_is_for():
     assert "- `excess`: its own part: the gap less that of all rows" in page
 
 
-def test_an_older_name_leads_to_the_new_one():
-    page = api_pages.page_of("toosure.train")
-    assert "An older name of `Runtime`." in page
-    assert "runtime: toosure.train.Runtime | None" in page and "Means |" not in page
+def test_an_older_name_leads_to_the_new_one(monkeypatch):
+    made_up = types.ModuleType("made_up", "A module.")
+    exec("class New: ...\nOld = New", made_up.__dict__)
+    made_up.New.__module__ = "made_up"
+    monkeypatch.setitem(api_pages.public_names(), "made_up", ("New", "Old"))
+    monkeypatch.setattr(api_pages, "import_module", lambda name: made_up)
+    assert "An older name of `New`." in api_pages.page_of("made_up")
+
+
+def test_a_signature_names_the_public_path_of_a_class():
+    assert "runtime: toosure.train.Runtime | None" in api_pages.page_of("toosure.train")
 
 
 def test_a_page_says_which_extra_is_missing(monkeypatch):

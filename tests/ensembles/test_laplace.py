@@ -144,7 +144,7 @@ def test_what_has_no_single_head_is_refused(run, tmp_path):
     assert done.exit_code == 2 and "laplace needs the folder of a run" in done.output
     settings = CONFIG | {"objective": "batch_ensemble:members=2", "steps": 2, "every": 2}
     mixture = train(RunConfig(**settings), tmp_path, Runtime("cpu"), data=digits(train=60, val=20))
-    with pytest.raises(ValueError, match="laplace is about the head of one network"):
+    with pytest.raises(ValueError, match="laplace needs the head of one network"):
         laplace_of_run(mixture.path, Runtime("cpu"))
 
 

@@ -116,8 +116,8 @@ def test_columns_that_make_no_groups():
     [
         ("ece", "'ece' is no condition: write NAME > NUMBER .* names are gap, ece"),
         ("ece > x", "is no condition"),
-        ("ecce > 0.1", "no number 'ecce'; did you mean ece"),
-        ("ECE > 0.1", "no number 'ECE'; did you mean ece"),
+        ("ecce > 0.1", "no number 'ecce'; did you mean 'ece'"),
+        ("ECE > 0.1", "no number 'ECE'; did you mean 'ece'"),
         ("calibration > 0.1", "no number 'calibration'; "),
         ("ece > 5", "'ece > 5' can never hold: ece lies between 0 and 1; 5 points are 0.05"),
         ("accuracy < 0", "can never hold: accuracy lies between 0 and 1"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made_runs import make_run
 
-from toosure.figures.control import control_figure, dead_band
+from toosure.figures.control import control_figure
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.control import control
 from toosure.page.sections.provenance import warnings
@@ -22,7 +22,7 @@ def steered(tmp_path):
     config = {"control": "radius:dead_band=3,every=10", "optimizer": "sam:lr=0.1"}
     with RunWriter(tmp_path / "steered", config) as writer:
         for row in ROWS:
-            writer.append(row | {"control/standard_error": 0.02})
+            writer.append(row | {"control/standard_error": 0.02, "control/band": 3.0})
         writer.set_status("complete", 20)
     return Run(tmp_path / "steered")
 
@@ -53,21 +53,12 @@ def test_the_section_is_there_for_steered_runs_alone(steered, tmp_path):
     assert control(PageRuns([plain, steered]))
 
 
-def test_the_dead_band_is_read_from_the_word():
-    def run(word):
-        return type("Row", (), {"config": {"control": word}})()
-
-    assert dead_band(run("radius:dead_band=1.5,gain=0.1")) == 1.5
-    assert dead_band(run("radius")) == 2.0
-    assert dead_band(run(None)) == 2.0
-    assert dead_band(run("radius:dead_band=--")) == 2.0
-
-
 def test_a_dead_band_that_narrows_is_drawn_so(tmp_path):
     config = {"control": "radius:final_band=0,every=10", "optimizer": "sam:lr=0.1", "steps": 20}
     with RunWriter(tmp_path / "narrows", config) as writer:
-        for step in (5, 10, 15, 20):
+        for step, band in ((5, 2.0), (10, 2.0), (15, 1.0), (20, 0.0)):
             row = {"step": step, "control/rho": 0.05, "control/log_temperature": 0.1}
+            row["control/band"] = band
             writer.append(row | {"control/standard_error": 0.02})
         writer.set_status("complete", 20)
     _, upper, lower, _ = control_figure([Run(tmp_path / "narrows")]).data

@@ -34,7 +34,7 @@ def test_the_lowest_nll_of_the_accurate_is_taken(tmp_path):
     write(tmp_path, "sam", 0.5)
     write(tmp_path, "blind", 0.4, accuracy=0.3)  # well below what 400 samples allow
     page = PageRuns(find_runs(tmp_path))
-    assert [standing.label for standing in page.standings] == ["blind", "sam", "sgd"]
+    assert [setting.label for setting in page.ranked_settings] == ["blind", "sam", "sgd"]
     decision = decide(page)
     assert decision.title.startswith("Take sam: over-confident by 10.0 ±")
     assert "among the 2 of 3 settings" in decision.reason
@@ -46,9 +46,9 @@ def test_what_cannot_be_ranked_comes_last(tmp_path):
     write(tmp_path, "sam", 0.5)
     write(tmp_path, "gone", 0.1, status="diverged")
     write(tmp_path, "fitted", 0.01, splits=("train",))
-    standings = PageRuns(find_runs(tmp_path)).standings
-    assert [each.label for each in standings[:2]] == ["sam", "sgd"]
-    assert not any(each.is_ranked for each in standings[2:])
+    ranked_settings = PageRuns(find_runs(tmp_path)).ranked_settings
+    assert [each.label for each in ranked_settings[:2]] == ["sam", "sgd"]
+    assert not any(each.is_ranked for each in ranked_settings[2:])
     html = summary(PageRuns(find_runs(tmp_path)))
     assert "not ranked" in html and "training data" in html
 
@@ -58,7 +58,9 @@ def test_a_seed_that_ended_early_is_left_out_and_told(tmp_path):
     write(tmp_path, "sgd", 0.1, seed=1, status="diverged")
     write(tmp_path, "sam", 0.9)
     page = PageRuns(find_runs(tmp_path))
-    assert page.standings[0].nll == pytest.approx(0.5) and page.standings[0].left_out == 1
+    assert (
+        page.ranked_settings[0].nll == pytest.approx(0.5) and page.ranked_settings[0].left_out == 1
+    )
     assert "1 of its 2 runs ended early" in decide(page).reason
     assert "2 seeds, 1 left out" in summary(page)
 
@@ -67,12 +69,12 @@ def test_seeds_are_one_line_with_mean_and_spread(tmp_path):
     for seed, nll in ((0, 0.5), (1, 0.7)):
         write(tmp_path, "sgd", nll, seed=seed, gap=0.1 + 0.1 * seed)
     write(tmp_path, "sam", 0.9)
-    first = PageRuns(find_runs(tmp_path)).standings[0]
+    first = PageRuns(find_runs(tmp_path)).ranked_settings[0]
     assert first.nll == pytest.approx(0.6)
     assert first.spreads["nll"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
     assert first.verdict.gap == pytest.approx(15) and "over 2 seeds" in first.verdict.sentence
     # Student's interval of two gaps ten points apart, and that of the examples.
-    assert 12.706 * 5 < first.verdict.half < 12.706 * 5 + 1
+    assert 12.706 * 5 < first.verdict.half_width < 12.706 * 5 + 1
 
 
 @pytest.mark.parametrize(("gap", "faint"), [(0.10, False), (0.05, True)])
@@ -182,4 +184,4 @@ def test_rows_without_nll_are_ordered_by_ece(tmp_path):
             {k: v for k, v in row(step, ece=error).items() if "nll" not in k} for step in range(3)
         ]
         (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [each.label for each in PageRuns(find_runs(tmp_path)).standings] == ["sam", "sgd"]
+    assert [each.label for each in PageRuns(find_runs(tmp_path)).ranked_settings] == ["sam", "sgd"]

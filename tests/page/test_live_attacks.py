@@ -190,7 +190,8 @@ def server(tmp_path):
     port = free_port()
     code = (
         "from toosure.page import connections, live; connections.MAX_CONNECTIONS = 8; "
-        "connections.STALL_SECONDS = 0.5; connections.LOOK_SECONDS = 0.1; live.BODY_SECONDS = 0.5; "
+        "connections.STALL_SECONDS = 0.5; connections.CHECK_SECONDS = 0.1; "
+        "live.BODY_SECONDS = 0.5; "
         f"live.serve({str(tmp_path / 'runs')!r}, port={port})"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)

@@ -153,7 +153,7 @@ def test_any_reference_gives_what_python_computes(browser, visit, ask, address, 
             expected = comparison.difference(label, reference).values()
             for ours, theirs in zip(found, expected, strict=True):
                 assert ours["value"] == pytest.approx(theirs.value, abs=1e-6)
-                assert ours["half"] == pytest.approx(theirs.half, abs=1e-5)
+                assert ours["half"] == pytest.approx(theirs.half_width, abs=1e-5)
         row = f"document.querySelector('#difference-table tr[data-label=\"{reference}\"]')"
         assert "the reference" in ask(f"{row}.textContent")
 

@@ -29,7 +29,7 @@ def test_report_as_markdown_has_tables_and_pictures(runs_folder, tmp_path):
 def test_pictures_hold_the_settings_in_order(runs_folder):
     page = PageRuns(find_runs(runs_folder))
     gap = gap_picture(page)
-    labels = [standing.label for standing in page.standings if standing.verdict.kind != "none"]
+    labels = [setting.label for setting in page.ranked_settings if setting.verdict.kind != "none"]
     places = [gap.index(label.replace("<", "&lt;").replace(">", "&gt;")) for label in labels]
     assert places == sorted(places) and "diverged" not in gap
     assert line_picture(page, "no_such_number") == ""

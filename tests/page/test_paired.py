@@ -14,7 +14,7 @@ from toosure.page.paired import SettingScores, seed_half
 from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import differences
-from toosure.page.sections.helped import helped
+from toosure.page.sections.improvements import improvements
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import find_runs
 from toosure.verdicts import chance_level
@@ -104,14 +104,14 @@ def test_only_the_same_examples_are_compared(compared):
 
 
 def test_what_helped_is_sorted_by_gain_and_a_temperature_costs_nothing(compared):
-    html = helped(compared)
+    html = improvements(compared)
     assert "sgd:<wbr>lr=0.1,<wbr> with temperature" in html and "unchanged" in html
     assert html.index("sam:<wbr>lr=0.1") > 0 and "1.00 ×" in html
 
 
 def test_nothing_is_compared_without_predictions(runs_folder):
     page = PageRuns(find_runs(runs_folder))
-    assert page.comparison is None and differences(page) == helped(page) == ""
+    assert page.comparison is None and differences(page) == improvements(page) == ""
 
 
 def test_a_temperature_has_intervals_and_a_level_of_chance(compared):

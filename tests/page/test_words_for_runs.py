@@ -7,9 +7,9 @@ from made_runs import make_run
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
 from toosure.page.sections.comparison import comparison
-from toosure.page.sections.differences import listed
 from toosure.page.sections.provenance import provenance
 from toosure.runs import find_runs
+from toosure.sentences import listed
 
 
 def test_what_several_seeds_warn_of_is_said_once(tmp_path):

@@ -680,7 +680,7 @@ def test_a_calibrator_knows_its_classes_and_apply_leaves_other_columns_alone(tmp
         assert refused.exit_code == 2
         assert "was fitted on the classes cat, dog, bird, in this order" in refused.output
     refused = runner.invoke(app, ["apply", saved, same, "-o", same])
-    assert refused.exit_code == 2 and "is what is read: write to another file" in refused.output
+    assert refused.exit_code == 2 and "is an input file: choose another output" in refused.output
 
 
 def test_what_is_of_another_kind_than_the_fit_is_refused(tmp_path):

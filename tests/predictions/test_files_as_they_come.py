@@ -317,13 +317,16 @@ def test_json_lines(tmp_path):
     assert read_predictions(path).labels.tolist() == [1]
     for text, words in (
         ('{"a": 1}\n{"b": 1}\n', "line 2 has other keys than the first line: a, b"),
-        ("[1]\n", "line 1 is no object"),
+        ("[1]\n", "line 1 is not an object"),
         ('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n', "lists of 1 to 2"),
         ('{"probs": ["a", "b"], "label": 0}\n', "column 'probs' must be numbers; it holds text"),
         ('{"probs": [[0.5, 0.5]], "label": 0}\n', "column 'probs' holds lists of lists"),
         ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "column 'label' misses 1 of 1 values"),
         ("nonsense\n", "cannot be read as .jsonl"),
-        ('{"a": 1}\n{"a": 2}\n{"a', r"line 3, column 2 is no whole object \(Unterminated string\)"),
+        (
+            '{"a": 1}\n{"a": 2}\n{"a',
+            r"line 3, column 2 is not a whole object \(Unterminated string\)",
+        ),
         ("[" * 100_000, "line 1 is nested too deep: write one per line"),
         ('{"a": 1' + "0" * 5000 + "}", "line 1 holds a number of too many digits"),
         ('{"probs": [], "label": 0}\n', "column 'probs' holds empty lists"),

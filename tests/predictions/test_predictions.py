@@ -368,7 +368,7 @@ def test_log_probs_are_logits(tmp_path):
     assert read_predictions(split, split="test").correct.tolist() == CORRECT
     refused(split, "it holds test_labels, test_log_probs")
     wrong = npz_file(tmp_path / "d.npz", log_probs=LOGITS, labels=LABELS)  # the name is not true
-    refused(wrong, "log_probs are no log-probabilities: of exp.log_probs., row 0 sums to 9.4")
+    refused(wrong, "log_probs are not log-probabilities: of exp.log_probs., row 0 sums to 9.4")
 
 
 def test_a_split_is_proposed_only_with_its_truth(tmp_path):

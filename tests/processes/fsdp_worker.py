@@ -315,7 +315,7 @@ def too_many(mesh):
             processes=join(torch.device("cpu")),
             gather=10,
         )
-    sentences = [str(w.message) for w in caught if "whole weights" in str(w.message)]
+    sentences = [str(w.message) for w in caught if "needs all weights" in str(w.message)]
     return {"row": watch.last, "sentences": sentences}
 
 

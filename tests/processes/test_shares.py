@@ -155,7 +155,9 @@ def test_what_cannot_train_on_shares_says_so(group):
 
 def test_settings_that_exclude_each_other():
     two = Processes(0, 2)
-    with pytest.raises(ValueError, match="sync_batchnorm has no place in the exact scheme"):
+    with pytest.raises(
+        ValueError, match="sync_batchnorm does not work with exact=True: leave one out"
+    ):
         build_engine(nn.Linear(2, 2), Runtime("cpu", exact=True, sync_batchnorm=True), two)
     assert type(build_engine(nn.Linear(2, 2), Runtime("cpu", exact=True), Processes())) is Engine
 

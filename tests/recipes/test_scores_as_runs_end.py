@@ -32,7 +32,7 @@ class Spoken(ProgressListener):
         self.lines = []
         self.ended = []
 
-    def say(self, message):
+    def message(self, message):
         self.lines.append(message)
 
     def end(self, path, outcome):
@@ -81,8 +81,8 @@ def test_a_run_that_cannot_be_scored_stops_no_other(trained, tmp_path):
     spoken = Spoken()
     kept = {good.name: "examples", bad.name: "examples"}
     with scoring(spoken, str(tmp_path / "scores"), kept) as listener:
-        listener.beside().end(broken, {"status": "complete"})
-        listener.beside().end(folder / "runs" / good.name, {"status": "complete"})
+        listener.for_concurrent_run().end(broken, {"status": "complete"})
+        listener.for_concurrent_run().end(folder / "runs" / good.name, {"status": "complete"})
     assert kept_names(tmp_path / "scores") == {good.name}
     assert len(spoken.lines) == 1 and "is not scored yet" in spoken.lines[0]
     assert spoken.ended == [bad.name, good.name]

@@ -68,7 +68,7 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_named(tmp_path):
     (tmp_path / "lock").unlink()
     os.mkfifo(tmp_path / "lock")
     assert not is_locked(tmp_path)  # and does not wait for a writer of the pipe
-    with pytest.raises(ValueError, match="lock is a link or no plain file"):
+    with pytest.raises(ValueError, match="lock is a link or not a regular file"):
         RunWriter(tmp_path)
     (tmp_path / "lock").unlink()
     RunWriter(tmp_path).close()

@@ -120,7 +120,7 @@ def test_lines_and_keys_are_limited(tmp_path):
     with file.open("ab") as opened:
         opened.write(b" " * (MAX_LINE + 1) + b"\n")
     run = Run(tmp_path / "long")
-    assert run.count == 1 and "line 2 is longer than 1.0 MiB" in run.ending
+    assert run.count == 1 and "line 2 is longer than 1.0 MB" in run.ending
 
     with (make(tmp_path / "wide") / "metrics.jsonl").open("a") as opened:
         opened.write(json.dumps({"step": 1} | {f"k{n}": n for n in range(MAX_KEYS)}) + "\n")

@@ -124,7 +124,7 @@ def test_a_killed_run_is_finished_by_another_machine(url, undisturbed, on_node):
 
     said = []
     listener = ProgressListener()
-    listener.say = said.append
+    listener.message = said.append
     finished = train(CONFIG, url, CPU, listener)
     assert said == ["resumed at step 3"]
     check_equal(finished, undisturbed)
@@ -140,7 +140,7 @@ def test_a_half_uploaded_checkpoint_is_stepped_over(url, undisturbed, on_node):
 
     said = []
     listener = ProgressListener()
-    listener.say = said.append
+    listener.message = said.append
     check_equal(train(CONFIG, url, CPU, listener), undisturbed)
     assert said == ["checkpoints/4.pt is damaged; resumed at step 3"]
 
@@ -310,7 +310,7 @@ def test_a_watch_in_a_loop_of_ones_own(url, on_node):
 
 def test_a_storage_that_fails_ends_the_run_with_a_sentence(url, monkeypatch):
     def put(folder, name):
-        with folder.reaching("written"):
+        with folder.storage_errors("written"):
             raise ConnectionError("no route to host")
 
     monkeypatch.setattr(StoredFolder, "put", put)

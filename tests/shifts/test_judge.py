@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from toosure import metrics
 from toosure.data import Split, digits
 from toosure.shifts.judge import detection, judge_shifts, ood_scores
-from toosure.shifts.outside import OutsideSet, load_outside
+from toosure.shifts.ood_sets import OODSet, load_ood_set
 from toosure.shifts.plan import ShiftPlan
 from toosure.shifts.record import OOD_SCORES, ShiftRecord
 
@@ -42,7 +42,7 @@ def test_each_cell_is_what_the_metrics_say_of_the_shifted_test_set(network):
 
 
 def test_scores_of_unknown_data_are_those_of_scikit_learn(network):
-    outside = load_outside("noise", ShiftPlan(images=80), DATA.inputs)
+    outside = load_ood_set("noise", ShiftPlan(images=80), DATA.inputs)
     record = judge_shifts(network, DATA, PLAN, [outside])
     known = ood_scores(network(DATA.test.x))
     unknown = ood_scores(network((outside.pixels.float() / 255 - DATA.mean) / DATA.std))
@@ -105,7 +105,7 @@ def test_a_part_of_the_images_is_the_same_part_of_every_set(network):
 
 def test_progress_names_each_set_and_may_end_the_work(network):
     told = []
-    outside = OutsideSet("theirs", torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
+    outside = OODSet("theirs", torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
     judge_shifts(network, DATA, PLAN, [outside], lambda *each: told.append(each))
     names = ["clean", "gaussian_noise:1", "gaussian_noise:5", "contrast:1", "contrast:5", "theirs"]
     assert told == [(place, 6, name) for place, name in enumerate(names)]

@@ -220,8 +220,8 @@ def test_a_node_that_falls_silent_is_explained_while_ray_waits_for_it(head, seco
             stopped.append(pid)
 
     class Hearing(Acting):
-        def say(self, message):
-            super().say(message)
+        def message(self, message):
+            super().message(message)
             if "was not heard of" in message:
                 while stopped:
                     os.kill(stopped.pop(), signal.SIGCONT)
@@ -274,8 +274,8 @@ def test_ctrl_c_from_afar_leaves_what_a_repeat_finishes(head, second, tmp_path, 
 class PressWhenWaiting(Count):
     """Presses Ctrl-C once it is said that no node can take the runs."""
 
-    def say(self, message):
-        super().say(message)
+    def message(self, message):
+        super().message(message)
         if "waiting for one" in message:
             os.kill(os.getpid(), signal.SIGINT)
 

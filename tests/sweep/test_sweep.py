@@ -25,7 +25,7 @@ class Count(ProgressListener):
     def end(self, path, outcome):
         self.ended.append(outcome["status"])
 
-    def say(self, message):
+    def message(self, message):
         self.said.append(message)
 
 

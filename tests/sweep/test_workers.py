@@ -69,7 +69,7 @@ class Acting(Watching):
         self.action, self.runs, self.step, self.when = action, runs, step, when
         self.reached = set()
 
-    def beside(self):
+    def for_concurrent_run(self):
         return Lane(self)
 
     def reach(self, path):
@@ -94,8 +94,8 @@ class Lane(Watching):
         if row["step"] >= self.whole.step:
             self.whole.reach(self.path)
 
-    def say(self, message):
-        self.whole.say(message)
+    def message(self, message):
+        self.whole.message(message)
 
     def end(self, path, outcome):
         self.whole.reached.discard(path)

@@ -91,12 +91,6 @@ def test_small_gains_are_kept_but_not_waited_for():
     assert (best.step, best.value) == (4, 1.79)
 
 
-def test_a_checkpoint_without_a_reference_is_resumed():
-    best = BestWeights(RunConfig(best="nll", patience=2), digits(train=20, val=20))
-    best.load_state_dict({"step": 5, "value": 1.0, "rows_since": 1, "last_row": 10})
-    assert not best.compare({"step": 15, "val/nll": 1.5}) and best.exhausted
-
-
 def test_predictions_and_step_are_those_of_the_kept_weights_after_a_kill(tmp_path):
     data = digits(train=20, val=20)
     earlier, later = (mlp((1, 8, 8), width=4) for _ in range(2))
@@ -142,5 +136,5 @@ def test_one_validation_example_fits_no_temperature(tmp_path):
     few = SMALL | {"data": "digits:train=60,val=1", "steps": 5}
     run = train(RunConfig(**few, best="nll"), tmp_path, CPU)
     assert (run.path / "best.npz").is_file() and not (run.path / "temperature.json").exists()
-    with pytest.raises(ValueError, match="a val size of 2 at least, or take best=nll"):
+    with pytest.raises(ValueError, match="a val size of at least 2, or take best=nll"):
         train(RunConfig(**few, best="refinement"), tmp_path, CPU)

@@ -32,7 +32,7 @@ REFUSED = {
         "control": "radius:return_from=0.9",
         "batch": None,
     },
-    "control radius: the rate warms up for 100%": {
+    "control radius: warm-up ends at 100%": {
         "optimizer": "sam:lr=0.1",
         "control": "radius",
         "schedule": "cosine:warmup=2",
@@ -95,7 +95,7 @@ def test_a_plain_function_of_logits_and_labels_is_a_loss(tmp_path):
 
 
 def test_what_is_no_module_is_no_network(tmp_path):
-    with pytest.raises(ValueError, match="makes a NotALoss, and no network: name a class"):
+    with pytest.raises(ValueError, match="makes a NotALoss, not a network: name a class"):
         train(RunConfig.of({**SMALL, "model": f"{__name__}:NotALoss"}), tmp_path)
 
 

@@ -1,6 +1,5 @@
 """Damaged checkpoints and rows: found before anything is loaded, stepped over with a sentence."""
 
-import io
 import os
 import random
 import zipfile
@@ -13,7 +12,7 @@ from toosure.config import RunConfig
 from toosure.runs import Run, RunError, RunWriter
 from toosure.train import ProgressListener, Runtime, train
 from toosure.train.checkpoint import checkpoints, load_checkpoint, read_checkpoint, save_checkpoint
-from toosure.train.checksum import LENGTH, MARK, is_intact
+from toosure.train.checksum import LENGTH, MARK
 
 CONFIG = RunConfig(**SMALL, steps=12, every=3)
 
@@ -22,7 +21,7 @@ class Sayings(ProgressListener):
     def __init__(self):
         self.said = []
 
-    def say(self, message):
+    def message(self, message):
         self.said.append(message)
 
 
@@ -46,42 +45,26 @@ def flip(file, bit):
     file.write_bytes(data)
 
 
-def forget_the_checksum(file):
-    """Make a checkpoint one of earlier versions, which ended in an empty comment."""
-    data = file.read_bytes()
-    assert data[-LENGTH:].startswith(MARK)
-    file.write_bytes(data[: -LENGTH - 2] + b"\0\0")
-
-
 # -- bit flips ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_no_bit_flip_is_accepted_with_other_values(cut, earlier):
+def test_no_bit_flip_is_accepted(cut):
     file = checkpoints(cut)[-1]
-    if earlier:
-        forget_the_checksum(file)
     whole = file.read_bytes()
-    expected = dump(read_checkpoint(file))
+    assert read_checkpoint(file) is not None
 
-    accepted = 0
     moments = random.Random(0)
     for _ in range(150):
         flip(file, moments.randrange(8 * len(whole)))
-        found = read_checkpoint(file)
-        if found is not None:  # the bit is in no value: padding, or the checksum's own mark
-            assert dump(found) == expected
-            accepted += 1
+        assert read_checkpoint(file) is None
         file.write_bytes(whole)
-    assert accepted == 0 or earlier
-    assert accepted < 50
 
 
-def dump(state):
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    with zipfile.ZipFile(buffer) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if "/.data" not in name}
+@pytest.mark.parametrize("bit", range(0, 8 * LENGTH, 5))
+def test_no_bit_flip_in_the_checksum_itself_is_accepted(cut, bit):
+    file = checkpoints(cut)[-1]
+    flip(file, 8 * (file.stat().st_size - LENGTH) + bit)
+    assert read_checkpoint(file) is None
 
 
 def test_a_flipped_bit_in_a_weight_is_stepped_over_with_a_sentence(cut, tmp_path):
@@ -91,15 +74,6 @@ def test_a_flipped_bit_in_a_weight_is_stepped_over_with_a_sentence(cut, tmp_path
 
     run, said = resumed(cut)
     assert said == ["checkpoints/8.pt is damaged; resumed at step 7"]
-    same_run(run, train(CONFIG, tmp_path / "whole", CPU))
-
-
-def test_a_checkpoint_of_earlier_versions_is_read_after_a_check(cut, tmp_path):
-    for file in checkpoints(cut):
-        forget_the_checksum(file)
-        assert is_intact(file)
-    run, said = resumed(cut)
-    assert said == ["resumed at step 8"]
     same_run(run, train(CONFIG, tmp_path / "whole", CPU))
 
 
@@ -163,16 +137,6 @@ def test_rows_that_are_gone_altogether_are_an_error_that_changes_nothing(cut):
         train(CONFIG, cut.parent, CPU)
     assert [file.stem for file in checkpoints(cut)] == ["7", "8"]
     assert load_checkpoint(cut)[0]["step"] == 8  # the weights alone are still read
-
-
-def test_a_checkpoint_that_says_nothing_of_its_rows_resumes_as_before(cut, tmp_path):
-    for file in checkpoints(cut):
-        state = read_checkpoint(file)
-        del state["watch"]["rows"]
-        torch.save(state, file)
-    run, said = resumed(cut)
-    assert said == ["resumed at step 8"]
-    same_run(run, train(CONFIG, tmp_path / "whole", CPU))
 
 
 def test_rows_are_on_the_disk_before_their_checkpoint(tmp_path, monkeypatch):

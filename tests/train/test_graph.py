@@ -163,7 +163,7 @@ def test_numbers_outside_tensors_are_an_error():
     graph, batches = StandIn(step, False, False), Batches(digits(train=100, val=60), 32, seed=0)
     for number in range(WARM_UP + 1):
         graph(batches.draw(number), 0.1)
-    with pytest.raises(ValueError, match="follows only what is in tensors"):
+    with pytest.raises(ValueError, match="a CUDA graph replays tensors only"):
         graph(batches.draw(WARM_UP + 1), 0.1)
 
 

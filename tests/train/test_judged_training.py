@@ -28,7 +28,7 @@ class Listener(ProgressListener):
     def __init__(self):
         self.said = []
 
-    def say(self, message):
+    def message(self, message):
         self.said.append(message)
 
 
@@ -121,12 +121,12 @@ def test_a_stop_while_it_is_judged_loses_nothing(tmp_path, monkeypatch):
 def test_progress_is_said_now_and_then_and_stops_on_request(monkeypatch):
     monkeypatch.setattr(train_shifts, "QUIET_SECONDS", -1.0)
     listener = Listener()
-    train_shifts.spoken(listener, lambda: False)(0, 5, "clean")
-    train_shifts.spoken(listener, lambda: False)(3, 5, "fog:2")
+    train_shifts.progress_reporter(listener, lambda: False)(0, 5, "clean")
+    train_shifts.progress_reporter(listener, lambda: False)(3, 5, "fog:2")
     assert listener.said[0].startswith("judging 5 sets of images")
     assert listener.said[1] == "judged 3 of 5 sets of images; next is fog:2"
     with pytest.raises(train_shifts.JudgingStopped):
-        train_shifts.spoken(listener, lambda: True)(3, 5, "fog:2")
+        train_shifts.progress_reporter(listener, lambda: True)(3, 5, "fog:2")
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_truncated_checkpoint_falls_back_to_the_one_before(tmp_path):
     files[-1].write_bytes(files[-1].read_bytes()[:1000])
     said = []
     show = ProgressListener()
-    show.say = said.append
+    show.message = said.append
     run = train(config, tmp_path, CPU, show)
     assert said == ["checkpoints/8.pt is damaged; resumed at step 7"]
     same_run(run, train(config, tmp_path / "whole", CPU))

@@ -137,7 +137,7 @@ def test_on_a_gpu_a_recorded_run_takes_the_split_back_as_an_eager_one_does(tmp_p
     ("more", "message"),
     [
         ({"batch": None}, "a full batch with it: give a batch size"),
-        ({"objective": "crl"}, "crl prepares itself for the examples that training begins with"),
+        ({"objective": "crl"}, "crl is set up for the first training examples"),
     ],
 )
 def test_a_run_that_cannot_take_the_split_back_says_why(more, message, tmp_path):

@@ -9,7 +9,7 @@ from torch import nn
 
 from toosure import Watch
 from toosure.watch import background, rows
-from toosure.watch.spacing import Spacing
+from toosure.watch.spacing import Spacing, TimeSpent
 from toosure.watch.split import Observation, WatchedSplit
 
 COLD, WARM, STEP = 2.0, 0.1, 0.01  # seconds
@@ -21,7 +21,7 @@ def test_budget_bounds_the_share(budget):
     spacing, seconds, measuring, cost, count, ended = Spacing(budget=budget), 1.0, 1.0, 1.0, 0, 1.0
     for step in range(1, 20_000):
         seconds += STEP
-        if spacing.due(step, seconds, measuring, cost, seconds - ended):
+        if spacing.due(step, TimeSpent(seconds, measuring, cost, seconds - ended)):
             cost = 0.5 + (step % 3) * 0.1
             seconds, measuring, count = seconds + cost, measuring + cost, count + 1
             ended = seconds

@@ -249,8 +249,12 @@ def test_curvature_of_dict_inputs_is_that_of_one_tensor(measure):
     [
         (lambda: DataLoader(TensorDataset(*data(0))), {}, "train is empty: give it examples"),
         (lambda: DataLoader(Endless(0), batch_size=None), {}, "train gave 101 empty batches"),
-        (lambda: iter([data()]), {}, "is an iterator.*give what it iterates over"),
-        (lambda: 7, {}, "two tensors; got int: or give a DataLoader"),
+        (
+            lambda: iter([data()]),
+            {},
+            "is an iterator; reading it would consume your training batches: pass the loader",
+        ),
+        (lambda: 7, {}, "must be .inputs, labels., a DataLoader, .*; got int"),
         (lambda: DataLoader(as_dicts()), {"labels": "kind"}, r"labels='kind' is not in a batch"),
         (lambda: {"image": data()[0]}, {}, r"has the keys \['image'\] and none of \['labels'"),
         (

@@ -189,7 +189,9 @@ def test_one_measure_may_be_bare():
 @pytest.mark.parametrize("defer", [False, True])
 def test_a_model_that_ends_in_softmax_is_refused_with_the_remedy(defer, tmp_path):
     net = nn.Sequential(model(), nn.Softmax(1))
-    remedy = "outputs are probabilities.*leave out the model's last Softmax, or put LogSoftmax"
+    remedy = (
+        "outputs are probabilities.*remove the model's last Softmax, or replace it by LogSoftmax"
+    )
     with pytest.raises(ValueError, match=remedy):
         Watch(net, CE, data(), data(40, seed=1), run=tmp_path, defer=defer)
 

@@ -160,7 +160,7 @@ def test_what_it_cannot_be_measured_on_is_refused(problem):
     model, (x, y) = problem
     words = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3))
     tokens = torch.randint(0, 5, (6, 2)), torch.arange(6) % 3
-    with pytest.raises(ValueError, match="sam_theory is of a batch of single examples"):
+    with pytest.raises(ValueError, match="sam_theory needs examples with one label"):
         Watch(words, None, tokens, measure="sam_theory")
     with pytest.raises(ValueError, match="SAM's theorems are about the loss of one network"):
         Watch(model, None, (x, y), measure="sam_theory", objective=DeepEnsemble(members=2, seed=0))

@@ -163,7 +163,7 @@ def test_divergence_is_noted_and_not_raised(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (torch.zeros(3, 6), "two tensors; got Tensor"),
+        (torch.zeros(3, 6), "must be .inputs, labels., .*; got Tensor"),
         ([torch.zeros(3, 6)], "batch of train must be .inputs, labels. or a dict; got Tensor"),
         ((torch.zeros(0, 6), torch.zeros(0)), "train is empty"),
         ((torch.full((3, 6), float("nan")), torch.zeros(3).long()), "example 0 holds NaN"),
@@ -555,11 +555,9 @@ def test_an_argument_that_does_not_exist_is_refused(measure):
 
 def test_what_is_no_state_and_what_no_row_can_hold_is_said():
     model, x, y = nn.Linear(4, 3), torch.randn(30, 4), torch.arange(30) % 3
-    with pytest.raises(ValueError, match="of a watch gave; this has no measured"):
+    with pytest.raises(ValueError, match="of a watch; this state lacks measured"):
         Watch(model, None, (x, y), resume=model.state_dict())
     watch = Watch(model, None, (x, y), measure=(), every=1)
-    with pytest.raises(
-        ValueError, match="lr joins a row and must be one number or text; got tensor"
-    ):
+    with pytest.raises(ValueError, match="lr must be one number or text to join a row; got tensor"):
         watch.step(lr=torch.ones(2))
     assert watch.step(lr=np.array([0.5]), note="text")["note"] == "text"

@@ -43,7 +43,7 @@ def moved(inputs: Inputs, device: torch.device) -> Inputs:
 
 
 def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return floating numbers in a floating type; others, as the numbers of tokens, as they are.
+    """Return floating-point numbers in another type; leave others, such as tokens, unchanged.
 
     Quantized weights are of no floating type, and would cut the inputs to whole numbers.
     """

@@ -126,7 +126,7 @@ class BatchReader:
 
 
 def joined(name: str, what: str, tensors: Sequence[Tensor], fill: int | None = None) -> Tensor:
-    """Concatenate tensors; the second axis is padded with `fill`, where one is given."""
+    """Concatenate tensors; pad the second axis with `fill` if given."""
     if fill is not None and tensors[0].ndim > 1:
         longest = max(t.shape[1] for t in tensors)
         before = (0, 0) * (tensors[0].ndim - 2)  # of the axes behind the second
@@ -143,7 +143,7 @@ def joined(name: str, what: str, tensors: Sequence[Tensor], fill: int | None = N
 
 
 def chosen(name: str, what: str, batch: Any, choice: Any) -> Any:
-    """Return what a key, a place or a function says of a batch."""
+    """Return the part of a batch that a key, an index or a function selects."""
     if callable(choice):
         return choice(batch)
     try:
@@ -210,7 +210,7 @@ def are_tensors(inputs: Any) -> bool:
 
 
 def names_of_arguments(model: nn.Module) -> tuple[str, ...] | None:
-    """Return the names of what a model's forward takes; None where it takes any."""
+    """Return the names of what a model's forward takes; None if it takes any."""
     kinds = inspect.signature(model.forward).parameters
     names = [n for n, p in kinds.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     return tuple(names) if names else None

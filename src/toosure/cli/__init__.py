@@ -19,15 +19,15 @@ from toosure.cli import (  # noqa: F401
     tune,
 )
 from toosure.cli.app import app
-from toosure.cli.output import open_closed_streams, print_any_text
+from toosure.cli.output import reopen_closed_streams, replace_unencodable
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
     """Run the command line."""
-    open_closed_streams()
-    print_any_text()
+    reopen_closed_streams()
+    replace_unencodable()
     try:
         app(prog_name="toosure")
     except SystemExit as ended:

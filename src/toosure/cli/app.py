@@ -17,7 +17,7 @@ ORDER = (
 
 
 class Commands(TyperGroup):
-    """The commands, of which none ends in a traceback because a file cannot be reached."""
+    """The group of commands; turns errors of files into one line instead of a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)

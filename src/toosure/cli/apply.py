@@ -1,4 +1,4 @@
-"""`toosure apply`: what a saved calibrator makes of predictions in a file."""
+"""`toosure apply`: calibrate the predictions in a file with a saved calibrator."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_options import Split
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -26,9 +27,7 @@ def apply(
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
     classes: ClassNames = None,
-    split: Annotated[
-        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
-    ] = None,
+    split: Split = None,
 ) -> None:
     """Write the calibrated probabilities of FILE to OUTPUT.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_judged, print_table
+from toosure.cli.evaluation_options import AsJson, Bins, Level, Page
+from toosure.cli.evaluation_tables import print_judged
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -18,19 +19,19 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
     TopLabel,
-    in_folder,
-    only_with,
-    refuse,
-    refuse_all_but,
+    predictions_file,
+    reject_all_except,
+    reject_with,
+    require_option,
     write_text,
     writing,
 )
 from toosure.cli.laplace import calibrate_by_laplace
+from toosure.cli.tables import numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate.recalibrated import Recalibration
     from toosure.posthoc import Trial
-    from toosure.predictions import Predictions
 
 WITH_LAPLACE = ("--method", "--data-root", "--device", "--json", "--bins", "--ci", "--seed")
 
@@ -54,8 +55,8 @@ def calibrate(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Save the calibrator here (.pt).")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    html: Page = None,
+    as_json: AsJson = False,
     kind: KindOption = None,
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
@@ -76,8 +77,8 @@ def calibrate(
     folds: Annotated[
         int, typer.Option(min=2, help="Folds of VAL for the choice, and where TEST is missing.")
     ] = 5,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    bins: Bins = 15,
+    ci: Level = 0.95,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of folds and bootstrap.")
     ] = 0,
@@ -100,30 +101,29 @@ def calibrate(
     run = val if val.is_dir() else None
     try:
         if method == "laplace":
-            refuse({"TEST": test}, "--method laplace")
-            refuse_all_but(context, "--method laplace", WITH_LAPLACE)
+            reject_with({"TEST": test}, "--method laplace")
+            reject_all_except(context, "--method laplace", WITH_LAPLACE)
             calibrate_by_laplace(val, data_root, device, as_json, bins, ci, seed)
             return
-        only_with("--method laplace", {"--device": device, "--data-root": data_root})
+        require_option("--method laplace", {"--device": device, "--data-root": data_root})
         check_wanted(method, output, html, (val, test, labels, test_labels))
         sources = chosen_sources(val, split, test, test_split)
         fit = reading.read(sources.val, sources.split, labels)
         judge = None
         if sources.test:
             judge = reading.read(sources.test, sources.test_split, test_labels)
-        on_trial = say_trial if method == "auto" else lambda trial: None
+        on_trial = print_trial if method == "auto" else lambda trial: None
         result = recalibrate(fit, judge, method, folds, bins, ci, seed, on_trial)
     except ValueError as error:
         fail(str(error))
 
-    # Files first: they are there even if nobody reads on. One that cannot be written must not
-    # hide the result.
+    # Write files first: the output may be cut off, as by `| head`. But a file that cannot be
+    # written must not hide the result.
     problem = ""
     try:
         write_files(result, output, html)
         if run is not None and judge is not None and sources.test == sources.val:
-            add_scaling(run, fit, judge)
-            keep_in_run(run, result)
+            save_in_run(run, result)
     except ValueError as error:
         problem = str(error)
 
@@ -136,7 +136,7 @@ def calibrate(
 
 
 class Sources(NamedTuple):
-    """Where the rows to fit on and those to judge on are: files, and splits in them."""
+    """The rows to fit on and the rows to judge on: files, and splits in them."""
 
     val: Path
     split: str | None
@@ -147,12 +147,12 @@ class Sources(NamedTuple):
 def chosen_sources(
     val: Path, split: str | None, test: Path | None, test_split: str | None
 ) -> Sources:
-    """Return what the command line names; of a run folder, its predictions of val and test.
+    """Return the sources that the command line names; for a run folder, its val and test.
 
-    Raise where both are the same rows.
+    Raise if both are the same rows.
     """
     if val.is_dir():
-        val = in_folder(val)
+        val = predictions_file(val)
         split = split or "val"
         if test is None and test_split is None:
             test_split = kept_test_split(val)
@@ -168,7 +168,7 @@ def chosen_sources(
 
 
 def kept_test_split(predictions: Path) -> str | None:
-    """Return the split to judge a run on, or None, said, where it kept validation rows alone."""
+    """Return "test"; None, with a message, if the run kept only validation rows."""
     from toosure.predictions.file_formats import array_names
 
     if any(name.startswith("test_") for name in array_names(predictions)):
@@ -178,7 +178,7 @@ def kept_test_split(predictions: Path) -> str | None:
 
 
 def write_files(result: "Recalibration", output: Path | None, html: Path | None) -> None:
-    """Write the calibrator and the page, where they were asked for."""
+    """Write the calibrator and the page, if asked for."""
     from toosure.posthoc import save_calibrator
 
     if output:
@@ -189,22 +189,8 @@ def write_files(result: "Recalibration", output: Path | None, html: Path | None)
         typer.echo(f"page: {html}", err=True)
 
 
-def add_scaling(run: Path, fit: "Predictions", judge: "Predictions") -> None:
-    """Write what a temperature does into a run's folder, where a run of older code has none."""
-    from toosure.posthoc.temperature_effect import temperature_scaling
-    from toosure.recalibration import rows_of
-    from toosure.runs.files import write_json
-
-    file = run / "temperature.json"
-    if file.exists():
-        return
-    with writing(file):
-        write_json(file, temperature_scaling(rows_of(fit), rows_of(judge)))
-    typer.echo(f"for the report: {file}", err=True)
-
-
-def keep_in_run(run: Path, result: "Recalibration") -> None:
-    """Write what a calibrator does into the folder of its run, beside those kept before."""
+def save_in_run(run: Path, result: "Recalibration") -> None:
+    """Add the result of a calibrator to the folder of its run."""
     from toosure.runs.files import write_json
     from toosure.runs.json_text import read_json
 
@@ -221,7 +207,7 @@ def keep_in_run(run: Path, result: "Recalibration") -> None:
 def check_wanted(
     method: str, output: Path | None, html: Path | None, read: Sequence[Path | None]
 ) -> None:
-    """Refuse, before the work, a method that is none and files that could not be written."""
+    """Raise before the work on an unknown method, and on files that cannot be written."""
     from toosure.posthoc.calibrator_file import name_of
     from toosure.recalibration import makers
     from toosure.runs.files import check_target
@@ -236,21 +222,21 @@ def check_wanted(
             check_target(path, *read)
 
 
-def say_trial(trial: "Trial") -> None:
-    """Tell how a calibrator did as soon as it is known: with many classes each takes its time."""
+def print_trial(trial: "Trial") -> None:
+    """Print the result of each calibrator when it is known; with many classes each takes long."""
     did = "left out" if trial.nll is None else f"NLL {trial.nll:.4f} held out"
     typer.echo(f"tried {trial.name}: {did}", err=True)
 
 
 def write_page(result: "Recalibration", path: Path) -> None:
-    """Write the page, or say why it cannot be written."""
+    """Write the page; raise if it cannot be written."""
     from toosure.page.calibration import calibration_page
 
     write_text(path, calibration_page(result))
 
 
 def print_result(result: "Recalibration") -> None:
-    """Print the sentence, before and after, and how the calibrators did."""
+    """Print the verdict, the metrics before and after, and all calibrators tried."""
     from toosure.page.number_text import printed
 
     note = result.choice.calibrator.note

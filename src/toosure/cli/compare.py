@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_judged, print_table
+from toosure.cli.evaluation_options import AsJson, BootstrapSeed, Level, Split
+from toosure.cli.evaluation_tables import print_judged
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -19,10 +20,11 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
     TopLabel,
-    in_folder,
+    predictions_file,
     write_text,
 )
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
+from toosure.cli.tables import numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate.paired import Comparison
@@ -36,7 +38,7 @@ def compare(
     html: Annotated[
         Path | None, typer.Option("-o", "--html", help="Write a page with figures here.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     kind: KindOption = None,
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
@@ -46,18 +48,16 @@ def compare(
     labels: Annotated[
         Path | None, typer.Option(help="The .npy of the labels, where both are .npy of scores.")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
-    ] = None,
+    split: Split = None,
     top_label: TopLabel = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the ECE.")] = 15,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    ci: Level = 0.95,
+    seed: BootstrapSeed = 0,
 ) -> None:
     """Compare SECOND with FIRST on the same rows.
 
     Prints the differences with their intervals. That the rows are the same is checked by their
-    labels, and by a column `id` where there is one.
+    labels, and by a column `id` if there is one.
     """
     from toosure.evaluate.paired import compare as paired
     from toosure.runs.files import check_target
@@ -68,16 +68,16 @@ def compare(
     try:
         if html:
             check_target(html, first, second)
-        with Waiting("reading") as waiting:
+        with Spinner("reading") as spinner:
             sides = []
             for path in (first, second):
                 own = split or "test" if path.is_dir() else split
-                file = in_folder(path) if path.is_dir() else path
+                file = predictions_file(path) if path.is_dir() else path
                 sides.append(reading.read(file, own, labels))
 
             def show_progress(done: int, of: int) -> None:
                 if done % 50 == 0:
-                    waiting.update(f"resampling, {done} of {of}")
+                    spinner.update(f"resampling, {done} of {of}")
 
             result = paired(*with_names(sides, first, second), bins, ci, seed, told=show_progress)
             if html:
@@ -107,7 +107,7 @@ def with_names(
 
 
 def write_page(result: "Comparison", path: Path) -> None:
-    """Write the page of a comparison, or say why it cannot be written."""
+    """Write the page of a comparison; raise if it cannot be written."""
     from toosure.page.two_models import comparison_page
 
     write_text(path, comparison_page(result))

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.runtime_options import DataRoot
+from toosure.cli.run_options import DataRoot
+from toosure.cli.tables import print_table, terminal_table
+from toosure.sentences import did_you_mean, size_text
 
 if TYPE_CHECKING:
     from toosure.data.download import Progress
@@ -30,11 +32,11 @@ def data(
     """
     from toosure.data.catalogue import SOURCES
     from toosure.data.locate import obtain
-    from toosure.words.method import nearest
 
     if name is not None and name not in SOURCES:
+        hint = did_you_mean(name, SOURCES, ".")
         fail(
-            f"no data set is called {name!r}{nearest(name, SOURCES)} Known: {', '.join(SOURCES)}; "
+            f"no data set is called {name!r}{hint} Known: {', '.join(SOURCES)}; "
             "`train --data imagefolder:PATH` reads any folder of images"
         )
     if download and name is None:
@@ -86,27 +88,18 @@ def describe(name: str, root: Path) -> Description:
     }
 
 
-def size(count: int) -> str:
-    """Write a number of bytes as people do."""
-    if not count:
-        return ""
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
-
-
 def print_all(descriptions: list[Description], root: Path) -> None:
     """Print a table of all data sets."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("data", "status", box=None, pad_edge=False, header_style="dim")
+    table = terminal_table("data", "status")
     table.add_column("size", justify="right", no_wrap=True)
     for heading in ("licence", "what", "from"):
         table.add_column(heading)
 
     for each in descriptions:
-        cells = (each["name"], each["status"], size(each["bytes"]))
+        size = size_text(each["bytes"]) if each["bytes"] else ""
+        cells = (each["name"], each["status"], size)
         table.add_row(*cells, each["licence"], each["about"], each["page"])
-    Console(width=None if sys.stdout.isatty() else 220).print(table)
+    print_table(table)
     typer.echo(
         f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images, "
         "shards:PATH tar files of them"
@@ -114,12 +107,12 @@ def print_all(descriptions: list[Description], root: Path) -> None:
 
 
 def print_one(description: Description) -> None:
-    """Print all there is to know of a data set, one line each."""
+    """Print everything about a data set, one line each."""
     missing = ", ".join(description["missing"])
     lines = {
         "status": description["status"] + (f": no {missing}" if missing else ""),
         "what": description["about"],
-        "size": size(description["bytes"]),
+        "size": size_text(description["bytes"]) if description["bytes"] else "",
         "licence": description["licence"],
         "from": description["page"],
         "by hand": description["by_hand"],
@@ -143,9 +136,9 @@ def progress() -> "Callable[[str], Progress] | None":
 
     def counter(name: str) -> "Progress":
         def show(here: int, total: int | None) -> None:
-            share = f" of {size(total)}, {100 * here // total} %" if total else ""
+            share = f" of {size_text(total)}, {100 * here // total} %" if total else ""
             end = "\n" if here == total else ""
-            sys.stderr.write(f"\r{name}: {size(here)}{share}  {end}")
+            sys.stderr.write(f"\r{name}: {size_text(here)}{share}  {end}")
 
         return show
 

@@ -8,6 +8,7 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.report import report
+from toosure.cli.tables import console, terminal_table
 from toosure.cli.train import exit_as_ended, run_sweep
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def demo(
     configs = demo_configs(steps, seeds)
     typer.echo(f"400 digits, three in ten mislabelled; {', '.join(METHODS)}; {seeds} seeds each.\n")
     try:
-        # Few numbers: more threads would wait for each other.
+        # More threads would only wait for each other on such small tensors.
         runtime = Runtime("cpu", threads=1)
         every = [config for of in configs.values() for config in of]
         result = run_sweep(every, out, runtime, workers, None)
@@ -56,15 +57,12 @@ def demo(
 
 def show_scores(scores: "Mapping[str, HeldOutScores]") -> None:
     """Print each way with its test numbers, mean ± standard deviation over seeds."""
-    from rich.console import Console
-    from rich.table import Table
-
     from toosure.recipes.series import mean_std_text
 
-    table = Table(box=None, pad_edge=False, header_style="dim", title="Test digits")
+    table = terminal_table(title="Test digits")
     for name in ("", "right %", "sure %", "ECE points"):
         table.add_column(name, justify="right" if name else "left")
     for name, each in scores.items():
         columns = (each.accuracy, each.confidence, each.ece)
         table.add_row(name, *(mean_std_text([100 * v for v in c], ".1f") for c in columns))
-    Console().print("", table)
+    console().print("", table)

@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toosure.cli.app import app, fail
-from toosure.cli.evaluation_tables import numbers_table, print_metrics, print_table
+from toosure.cli.evaluation_options import AsJson, Bins, BootstrapSeed, Level, Page
+from toosure.cli.evaluation_tables import print_metrics
 from toosure.cli.file_options import (
     ClassNames,
     FileOptions,
@@ -15,13 +16,14 @@ from toosure.cli.file_options import (
     KindOption,
     LabelColumn,
     ScoreColumns,
-    only_with,
-    refuse_all_but,
+    reject_all_except,
+    require_option,
     write_text,
     writing,
 )
 from toosure.cli.shifts import Images, OodWords, ensemble_shifts, runtime_of_shifts
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
+from toosure.cli.tables import numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate.ensemble import Ensemble
@@ -60,11 +62,11 @@ def ensemble(
     columns: ScoreColumns = None,
     classes: ClassNames = None,
     ignore_index: IgnoreIndex = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    html: Page = None,
+    as_json: AsJson = False,
+    bins: Bins = 15,
+    ci: Level = 0.95,
+    seed: BootstrapSeed = 0,
     shifts: Annotated[
         bool,
         typer.Option("--shifts", help="Judge the mixture under 15 corruptions at 5 severities."),
@@ -88,21 +90,21 @@ def ensemble(
     reading = FileOptions(kind, label_column, columns, classes, ignore_index)
     try:
         if shifts:
-            refuse_all_but(context, "--shifts", WITH_SHIFTS)
+            reject_all_except(context, "--shifts", WITH_SHIFTS)
             runtime = runtime_of_shifts(ood, images, data_root, device)
             ensemble_shifts(runs, runtime, output, as_json)
             return
 
         of_shifts = {"--ood": ood, "--images": images, "--device": device}
-        only_with("--shifts", of_shifts | {"--data-root": data_root})
+        require_option("--shifts", of_shifts | {"--data-root": data_root})
         if output is not None and output.suffix.lower() != ".npz":
             raise ValueError(f"{output}: the mixture is written as .npz")
         for path in filter(None, (output, html)):
             check_target(path, *runs)
-        with Waiting("reading") as waiting:
+        with Spinner("reading") as spinner:
             members = read_members(runs, of, split, reading)
             judged = judged_split(members, split)
-            waiting.update("measuring")
+            spinner.update("measuring")
             settings = {"bins": bins, "level": ci, "seed": seed}
             result = average_predictions(members, judged, **settings)
         write_files(result, output, html)
@@ -118,22 +120,22 @@ def ensemble(
 def read_members(
     runs: list[Path], of: str | None, split: str | None, reading: FileOptions
 ) -> "dict[str, dict[str, Predictions]]":
-    """Read the predictions of each run by split, under a name that tells the runs apart."""
+    """Read the predictions of each run by split, under a unique name."""
     members: dict[str, dict[str, Predictions]] = {}
     for run in runs:
         name = run.name if sum(other.name == run.name for other in runs) == 1 else str(run)
         if name in members:
             raise ValueError(f"{run} is given twice: every member counts once")
         if of and not run.is_dir():
-            raise ValueError(f"--of goes with folders of runs; {run} is none")
+            raise ValueError(f"--of goes with folders of runs; {run} is not one")
         if run.is_dir():
-            members[name] = in_run(run, of, reading)
+            members[name] = read_run(run, of, reading)
         else:
             members[name] = {split or "": reading.read(run, split)}
     return members
 
 
-def in_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predictions]":
+def read_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predictions]":
     """Read every split that a run saved."""
     from toosure.predictions.file_formats import array_names
 
@@ -149,7 +151,7 @@ def in_run(run: Path, of: str | None, reading: FileOptions) -> "dict[str, Predic
 
 
 def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None) -> str:
-    """Return the rows to judge on: those asked for, else test, else validation."""
+    """Return the split to judge on: as asked for, else test, else validation."""
     if split is not None:
         return split
     shared = [
@@ -162,15 +164,12 @@ def judged_split(members: "dict[str, dict[str, Predictions]]", split: str | None
 
 
 def write_files(result: "Ensemble", output: Path | None, html: Path | None) -> None:
-    """Write the mixture and the page, where they were asked for."""
-    import numpy as np
-
-    from toosure.runs.files import write_atomically
+    """Write the mixture and the page, if asked for."""
+    from toosure.runs.files import write_arrays
 
     if output:
-        arrays: dict[str, Any] = result.arrays()
         with writing(output):
-            write_atomically(output, lambda file: np.savez(file, **arrays))
+            write_arrays(output, result.arrays())
         typer.echo(f"mixture: {output}", err=True)
     if html:
         from toosure.page.ensemble import ensemble_page
@@ -194,7 +193,7 @@ def print_ensemble(result: "Ensemble") -> None:
     table = numbers_table("member", "accuracy", "NLL", "ECE", "gap", "adds (NLL)")
     for member in result.members:
         numbers = (member.accuracy, member.nll, member.ece, member.gap, member.adds)
-        table.add_row(with_both_ends(member.name), *(printed(each, ".4f") for each in numbers))
+        table.add_row(shortened_name(member.name), *(printed(each, ".4f") for each in numbers))
     print_table(table)
     gap = "mean confidence minus accuracy"
     if evaluation.class_one:
@@ -202,10 +201,10 @@ def print_ensemble(result: "Ensemble") -> None:
     typer.echo(f"\ngap: {gap}. adds: NLL of the mixture without the member minus that with it.")
 
 
-def with_both_ends(name: str) -> str:
-    """Shorten a name in its middle: those of runs begin with the data and end with the seed.
+def shortened_name(name: str) -> str:
+    """Shorten a name in its middle: names of runs begin with the data and end with the seed.
 
-    >>> with_both_ends("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
+    >>> shortened_name("cifar10-augmenttrue-resnet18-sgd-lr0.1-momentum0.9-s3-17fde47a")
     'cifar10-augm…0.9-s3-17fde47a'
     """
     return name if len(name) <= 28 else f"{name[:12]}…{name[-15:]}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.evaluation_options import Bins, BootstrapSeed, Level, Split
 from toosure.cli.evaluation_tables import print_evaluation, print_files, print_subgroups
 from toosure.cli.fail_if import exit_if_one_holds, judge_all
 from toosure.cli.file_options import (
@@ -22,14 +23,14 @@ from toosure.cli.file_options import (
     LabelsFile,
     ScoreColumns,
     TopLabel,
-    in_folder,
-    only_with,
     paired_files,
-    refuse_all_but,
+    predictions_file,
+    reject_all_except,
+    require_option,
     write_text,
 )
 from toosure.cli.multilabel import evaluate_labels, show_labels
-from toosure.cli.output import outlive_readers
+from toosure.cli.output import ignore_broken_pipe
 from toosure.cli.shifts import (
     Images,
     OodWords,
@@ -37,7 +38,7 @@ from toosure.cli.shifts import (
     predictions_under,
     runtime_of_shifts,
 )
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
@@ -73,7 +74,7 @@ def evaluate(
         ),
     ],
     kind: KindOption = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned metrics.")] = 15,
+    bins: Bins = 15,
     edge: Annotated[Edge, typer.Option(help="Bins are (a, b] (right) or [a, b) (left).")] = (
         Edge.right
     ),
@@ -86,10 +87,8 @@ def evaluate(
     html: Annotated[
         Path | None, typer.Option("--html", "-o", help="Write a page with figures here.")
     ] = None,
-    ci: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    split: Annotated[
-        str | None, typer.Option(help="Read the arrays test_logits, test_labels for 'test'.")
-    ] = None,
+    ci: Level = 0.95,
+    split: Split = None,
     label_column: LabelColumn = None,
     columns: ScoreColumns = None,
     classes: ClassNames = None,
@@ -115,7 +114,7 @@ def evaluate(
             "given several times.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the bootstrap.")] = 0,
+    seed: BootstrapSeed = 0,
     shift: Annotated[
         str | None, typer.Option(help="Of a run: predict its test set corrupted, as fog:3.")
     ] = None,
@@ -145,7 +144,7 @@ def evaluate(
     from toosure.evaluate.subgroups import subgroups
     from toosure.runs.files import check_target
 
-    outlive_readers("")  # the exit code is the verdict of --fail-if, also under `| head`
+    ignore_broken_pipe("")  # `| head` must not change the exit code of --fail-if
     reading = FileOptions(
         kind, label_column, columns, classes, ignore_index, top_label=top_label, groups=groups
     )
@@ -166,7 +165,7 @@ def evaluate(
 
         conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
-        with Waiting("reading") as waiting:
+        with Spinner("reading") as spinner:
             if shift:
                 run = only_one(files, "--shift")
                 shifted = predictions_under(shift, run, data_root, device)
@@ -176,7 +175,7 @@ def evaluate(
             if html:
                 only_one(predictions, "--html")
 
-            results = measure_all(predictions, keys, settings, waiting)
+            results = measure_all(predictions, keys, settings, spinner)
             by_column = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
                 write_page(results[0], html)
@@ -191,24 +190,24 @@ def evaluate(
 
 
 def check_together(context: typer.Context) -> None:
-    """Refuse options that have no effect beside others."""
+    """Raise on options that have no effect beside others."""
     given = context.params
     if given["shifts"]:
-        refuse_all_but(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
+        reject_all_except(context, "--shifts", WITH_SHIFTS, REPORT_HINT)
         return
 
-    only_with("--shifts", {f"--{name}": given[name] for name in ("ood", "images", "baseline")})
+    require_option("--shifts", {f"--{name}": given[name] for name in ("ood", "images", "baseline")})
     if given["multilabel"]:
-        refuse_all_but(context, "--multilabel", WITH_LABELS + ALWAYS)
+        reject_all_except(context, "--multilabel", WITH_LABELS + ALWAYS)
     if given["shift"]:
-        refuse_all_but(context, "--shift", WITH_SHIFT + ALWAYS)
+        reject_all_except(context, "--shift", WITH_SHIFT + ALWAYS)
     else:
         of_runs = {"--device": given["device"], "--data-root": given["data_root"]}
-        only_with("--shift or --shifts", of_runs)
+        require_option("--shift or --shifts", of_runs)
 
 
 def first_keys(conditions: Sequence["Condition"]) -> list[str]:
-    """Return the metrics that people read first, and those that conditions name."""
+    """Return the metrics that are shown first, and the metrics that conditions name."""
     from toosure.evaluate.conditions import metric_of
     from toosure.quantities import shown_in
 
@@ -220,14 +219,14 @@ def measure_all(
     predictions: Sequence["Predictions"],
     keys: Sequence[str] | None,
     settings: Settings,
-    waiting: Waiting,
+    spinner: Spinner,
 ) -> list["Evaluation"]:
     """Evaluate the predictions of every file: all metrics, or those in `keys`."""
     from toosure.evaluate import evaluate as measure
 
     results = []
     for each in predictions:
-        waiting.update(f"measuring {each.source}")
+        spinner.update(f"measuring {each.source}")
         results.append(measure(each, multilabel=False, only=keys, **settings))
     return results
 
@@ -235,11 +234,11 @@ def measure_all(
 def read_all(
     files: Sequence[Path], reading: FileOptions, split: str | None, labels: Path | None
 ) -> list["Predictions"]:
-    """Read every file; of a run folder, the test set or the split named."""
+    """Read every file; for a run folder, its test set or the given split."""
     predictions = []
     for path, truth in paired_files(files, labels):
         if path.is_dir():
-            in_run = reading.read(in_folder(path), split or "test")
+            in_run = reading.read(predictions_file(path), split or "test")
             predictions.append(replace(in_run, source=path.name or in_run.source))
         else:
             predictions.append(reading.read(path, split, truth))
@@ -247,7 +246,7 @@ def read_all(
 
 
 def only_one(things: Sequence[Thing], option: str) -> Thing:
-    """Return the one thing that an option goes with."""
+    """Return the only item; raise if there are several, which an option does not allow."""
     if len(things) != 1:
         raise ValueError(f"{option} goes with one file; got {len(things)}")
     return things[0]
@@ -281,7 +280,7 @@ def show(
 
 
 def write_page(result: "Evaluation", path: Path) -> None:
-    """Write the page of an evaluation, or say why it cannot be written."""
+    """Write the page of an evaluation; raise if it cannot be written."""
     from toosure.page.evaluation import evaluation_page
 
     write_text(path, evaluation_page(result))

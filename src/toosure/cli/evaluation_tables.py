@@ -5,35 +5,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from toosure.cli.tables import numbers_table, print_table
 
+if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
     from toosure.evaluate.estimates import Estimate
     from toosure.evaluate.paired import Comparison
     from toosure.evaluate.recalibrated import Recalibration
     from toosure.evaluate.subgroups import Subgroups
-
-WIDE = 1000  # characters of a line that goes to a file
-
-
-def numbers_table(first: str, *headings: str) -> "Table":
-    """Return a table whose first column is text and whose others are numbers."""
-    from rich.table import Table
-
-    table = Table(first, box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
-    return table
-
-
-def print_table(table: "Table") -> None:
-    """Print a table as wide as it is, where no terminal sets the width."""
-    from rich.console import Console
-
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDE)
-    console.print(table)
 
 
 def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) -> None:

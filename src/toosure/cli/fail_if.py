@@ -1,4 +1,4 @@
-"""`--fail-if` of evaluate: what became of each condition, and the exit code."""
+"""`--fail-if` of evaluate: judge the conditions, and set the exit code."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def exit_if_one_holds(verdicts: Mapping[str, bool]) -> None:
-    """Print what became of each condition; end with code 1 where one holds."""
+    """Print the result of each condition; end with code 1 if one holds."""
     for sentence in verdicts:
         typer.echo(sentence, err=True)
     if any(verdicts.values()):
@@ -21,7 +21,7 @@ def exit_if_one_holds(verdicts: Mapping[str, bool]) -> None:
 def judge_all(
     conditions: Sequence["Condition"], results: Sequence["Evaluation"]
 ) -> dict[str, bool]:
-    """Judge the conditions of --fail-if: sentences, which name the file where there are several."""
+    """Judge the conditions of --fail-if: sentences, which name the file if there are several."""
     from toosure.evaluate.conditions import judge
 
     verdicts = {}

@@ -1,4 +1,4 @@
-"""Options that say how to read a file of predictions, shared by the commands that take one."""
+"""Options for reading a file of predictions, shared by several commands."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from toosure.predictions import Predictions
 
-DATA_ROOT = Path("data")  # where data lie, unless --data-root says otherwise
+DATA_ROOT = Path("data")  # the default of --data-root
 
 
 class Kind(StrEnum):
@@ -74,7 +74,7 @@ def listed_words(text: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What the options of a command say about its files."""
+    """How to read the files of a command, according to its options."""
 
     kind: Kind | None = None
     label: str | None = None
@@ -82,13 +82,15 @@ class FileOptions:
     classes: str | None = None
     ignore_index: int | None = None
     unlabelled: bool = False
-    top_label: bool | None = None  # of two classes; None for what came: one column, or two
+    top_label: bool | None = (
+        None  # for two classes; None: P(class 1) for one column, the predicted class for two
+    )
     groups: str | None = None
 
     def read(
         self, path: Path, split: str | None = None, labels: Path | None = None
     ) -> "Predictions":
-        """Read predictions, and say on standard error what was guessed."""
+        """Read predictions, and print on standard error what was guessed."""
         from toosure.predictions import read_predictions
 
         try:
@@ -104,14 +106,16 @@ class FileOptions:
                 unlabelled=self.unlabelled,
                 groups=self.groups,
             )
-        except ValueError as error:  # which begins with the name, and several folders may have it
+        except (
+            ValueError
+        ) as error:  # its message begins with the file's name, which several folders may have
             raise ValueError(f"{str(path).removesuffix(path.name)}{error}") from error
         if predictions.note:
             typer.echo(f"{path.name}: {predictions.note}", err=True)
         return self.judged(predictions)
 
     def judged(self, predictions: "Predictions") -> "Predictions":
-        """Return predictions that are judged as --top-label or --class-1 asks, where one does."""
+        """Return predictions with `binary` set as --top-label or --class-1 says, if given."""
         if self.top_label is None:
             return predictions
         if predictions.classes != 2:
@@ -123,7 +127,7 @@ class FileOptions:
 
 
 def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path, Path | None]]:
-    """Return each file of scores with its file of labels, which only a .npy has."""
+    """Return each file of scores with its file of labels, which only a .npy needs."""
     from toosure.predictions import npy_pair
 
     if labels is not None:
@@ -144,14 +148,16 @@ def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path,
     return [npy_pair(*arrays)]
 
 
-def refuse(others: Mapping[str, object], option: str, hint: str = "leave one of them out") -> None:
-    """Raise on the first of other options that was given: nothing would come of it."""
+def reject_with(
+    others: Mapping[str, object], option: str, hint: str = "leave one of them out"
+) -> None:
+    """Raise on the first of `others` that was given: it has no effect beside `option`."""
     for name, value in others.items():
         if value:
             raise ValueError(f"{name} does not go with {option}: {hint}")
 
 
-def refuse_all_but(
+def reject_all_except(
     context: typer.Context,
     option: str,
     allowed: Collection[str],
@@ -159,7 +165,7 @@ def refuse_all_but(
 ) -> None:
     """Raise on the first option of a command line that has no effect beside `option`."""
     without_effect = [name for name in options_given(context) if name not in (option, *allowed)]
-    refuse(dict.fromkeys(without_effect, True), option, hint)
+    reject_with(dict.fromkeys(without_effect, True), option, hint)
 
 
 def options_given(context: typer.Context) -> list[str]:
@@ -175,15 +181,15 @@ def options_given(context: typer.Context) -> list[str]:
     return names
 
 
-def only_with(option: str, others: Mapping[str, object]) -> None:
-    """Raise on the first of other options that was given: it only goes with `option`."""
+def require_option(option: str, others: Mapping[str, object]) -> None:
+    """Raise on the first of `others` that was given: it needs `option`."""
     for name, value in others.items():
         if value:
             raise ValueError(f"{name} goes with {option} alone: leave it out")
 
 
-def in_folder(run: Path) -> Path:
-    """Return where a run keeps its predictions, or say that it has none."""
+def predictions_file(run: Path) -> Path:
+    """Return the file of a run's predictions; raise if it has none."""
     path = run / "predictions.npz"
     if not path.is_file():
         raise ValueError(
@@ -202,7 +208,7 @@ def in_folder(run: Path) -> Path:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Inside, an error of the system says which file cannot be written, and why."""
+    """Turn an OSError into a ValueError that names the file and the reason."""
     try:
         yield
     except OSError as error:
@@ -210,7 +216,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a page and the folders that lack for it, or say why it cannot be written."""
+    """Write a page, and make missing folders; raise if that fails."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from toosure.cli.evaluation_tables import print_files
-from toosure.cli.file_options import DATA_ROOT, FileOptions, in_folder
-from toosure.cli.waiting import Waiting
+from toosure.cli.file_options import DATA_ROOT, FileOptions, predictions_file
+from toosure.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
@@ -30,10 +30,10 @@ def calibrate_by_laplace(
 
     if not run.is_dir():
         raise ValueError(f"laplace needs the folder of a run, with its network; got {run}")
-    plain = in_folder(run)
-    with Waiting("fitting the head") as waiting:
+    plain = predictions_file(run)
+    with Spinner("fitting the head") as spinner:
         laplace = laplace_of_run(run, Runtime(device, data_root or DATA_ROOT))
-        waiting.update("measuring")
+        spinner.update("measuring")
         before, after = (
             judged(path, name, bins, ci, seed)
             for path, name in ((plain, "as trained"), (run / FILE, "laplace"))

@@ -6,9 +6,9 @@ from typer.core import TyperCommand
 
 
 class MultiValueCommand(TyperCommand):
-    """A command whose repeatable options take all the values that follow them."""
+    """A command with repeatable options that take all values after them."""
 
-    # The context is click's, or typer's own copy of it: that depends on typer's version.
+    # The context is click's or typer's own class, depending on typer's version.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
         return super().parse_args(ctx, repeat_options(args, repeatable))

@@ -1,4 +1,4 @@
-"""What `toosure evaluate --multilabel` prints: independent labels, each and all pooled."""
+"""`toosure evaluate --multilabel`: independent labels, one by one and pooled."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from toosure.cli.evaluation_tables import in_points, numbers_table, print_table
+from toosure.cli.evaluation_tables import in_points
 from toosure.cli.file_options import FileOptions, listed_words, write_text
+from toosure.cli.tables import numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate import MultilabelEvaluation
@@ -43,7 +44,7 @@ def evaluate_labels(
 
 
 def show_labels(result: "MultilabelEvaluation", html: Path | None, as_json: bool) -> None:
-    """Write the page of independent labels, where that is asked for, and print what was found."""
+    """Write the page of independent labels, if asked for, and print the results."""
     if html:
         from toosure.page.multilabel import multilabel_page
 

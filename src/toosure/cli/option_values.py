@@ -1,4 +1,4 @@
-"""From the text of options to values: numbers, ranges, lists and steps."""
+"""Read the text of options as values: numbers, ranges, lists and steps."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Texts = list[str] | None
 
 
 def in_list(value: T | None) -> list[T] | None:
-    """Return the one value of an option as the values to try; None where it was not given."""
+    """Return the value of an option as a list of values to try; None if it was not given."""
     return None if value is None else [value]
 
 
@@ -46,7 +46,7 @@ def whole_number(name: str, text: str) -> int:
 
 
 def comma_separated(texts: list[str]) -> list[str]:
-    """Return the names in several texts, of which each may hold some between commas."""
+    """Return the names in several texts, each a list separated by commas."""
     return [name for text in texts for name in text.split(",") if name]
 
 

@@ -1,4 +1,4 @@
-"""Standard output that may lose its reader: what is printed is dropped, and the command goes on."""
+"""Keep a command running when nobody reads its output any more, and print any text."""
 
 import os
 import sys
@@ -7,16 +7,16 @@ from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
 
-class LossyOutput:
-    """Pass text on to a stream until it can no longer be written; drop it from then on.
+class PipeSafeOutput:
+    """Write to a stream until that fails; drop all text from then on.
 
-    So ends `toosure train ... | head -2`, or a terminal that was closed: a run has its rows in its
-    folder, and needs nobody who reads along.
+    `toosure train ... | head -2`, or a closed terminal, must not stop a run: its rows are in its
+    folder.
     """
 
     def __init__(self, stream: TextIO, notice: str) -> None:
         self.stream = stream
-        self.notice = notice  # said once, on standard error
+        self.notice = notice  # printed once, on standard error
 
     def write(self, text: str) -> int:
         try:
@@ -32,7 +32,7 @@ class LossyOutput:
             self.drop(error)
 
     def drop(self, error: OSError) -> None:
-        """Lead the stream nowhere, and with it what it holds back; say so once."""
+        """Redirect the stream, and its buffer, to os.devnull; print the notice once."""
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stream.fileno())
@@ -47,29 +47,29 @@ class LossyOutput:
         return getattr(self.stream, name)
 
 
-def outlive_readers(notice: str) -> None:
-    """Let a long command go on where nobody reads its output any more."""
-    sys.stdout = cast(TextIO, LossyOutput(sys.stdout, notice))
-    sys.stderr = cast(TextIO, LossyOutput(sys.stderr, ""))
+def ignore_broken_pipe(notice: str) -> None:
+    """Let a long command go on when nobody reads its output any more."""
+    sys.stdout = cast(TextIO, PipeSafeOutput(sys.stdout, notice))
+    sys.stderr = cast(TextIO, PipeSafeOutput(sys.stderr, ""))
 
 
-def print_any_text() -> None:
-    """Print a question mark for a letter that the encoding of the output lacks, as ± in ASCII."""
+def replace_unencodable() -> None:
+    """Print a question mark for letters that the output cannot encode, as ± in ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def open_closed_streams() -> None:
-    """Open what the command was started without, as by `>&-`: it leads nowhere.
+def reopen_closed_streams() -> None:
+    """Open standard streams that were closed at the start, as by `>&-`, on os.devnull.
 
-    Otherwise the next file to be opened, such as a run's rows, would be taken for it.
+    Otherwise the next file to be opened, such as a run's rows, would get their number.
     """
     while (place := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(place, True)
     os.close(place)
 
-    # Python has None in place of a stream that was closed when it started.
+    # Python sets a stream to None if it was closed at the start.
     if getattr(sys, "stdout", None) is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 (kept open)
     if getattr(sys, "stderr", None) is None:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from toosure.cli.runs import table_of
+from toosure.cli.tables import console
 from toosure.config import RunConfig
 from toosure.quantities import QUANTITIES, shown_in
 from toosure.runs import Run
@@ -19,11 +20,11 @@ from toosure.runs.row_reader import Row
 from toosure.runs.storage import shown
 from toosure.train import ProgressListener
 
-MAX_TABLE = 60  # a table of more runs is not read
+MAX_TABLE = 60  # a longer table is not printed
 
 
 def default_rate(config: RunConfig) -> str:
-    """Return the learning rate where it is the optimizer's default: nothing else would show it.
+    """Return the learning rate if it is the optimizer's default, which the name does not show.
 
     >>> default_rate(RunConfig(optimizer="adamw")), default_rate(RunConfig())
     ("  (lr 0.001, adamw's default)", '')
@@ -57,7 +58,7 @@ class RowPrinter(ProgressListener):
     def row(self, row: Row) -> None:
         self.line(f"step {row['step']:>6} of {self.total}  {figures(row)}")
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         self.line(message)
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
@@ -84,8 +85,8 @@ class RowPrinter(ProgressListener):
         if len(self.ended) > MAX_TABLE:
             self.line(f"`toosure runs --out {self.ended[0].path.parent}` lists the runs")
         elif len(self.ended) > 1:
-            console = Console(width=None if sys.stdout.isatty() else 200)
-            console.print(table_of(self.ended, console.width))
+            terminal = console()
+            terminal.print(table_of(self.ended, terminal.width))
         self.ended = []
 
 
@@ -121,7 +122,7 @@ class ProgressBar(RowPrinter):
         )
 
     def begin_measuring(self) -> None:
-        pass  # the moving line says so
+        pass  # the moving line shows it
 
     def row(self, row: Row) -> None:
         beside = 38 + 2 * len(str(self.total))  # columns of the bar, counts, pace and time left
@@ -140,9 +141,9 @@ class ProgressBar(RowPrinter):
 
 
 def figures(row: Mapping[str, Any], room: int = 200) -> str:
-    """Return the figures of a row that fit into a line, validation where there is one.
+    """Return the figures of a row that fit into a line, validation if there is one.
 
-    What the table of quantities calls less important is left out first.
+    The quantities that their table ranks lowest are left out first.
     """
     judged = "val" if "val/ece" in row else "train"
     texts: dict[str, str] = {}

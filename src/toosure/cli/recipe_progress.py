@@ -1,4 +1,4 @@
-"""What `toosure reproduce` prints while its runs are trained: bars on a terminal, else lines."""
+"""Progress of `toosure reproduce`: bars on a terminal, else lines."""
 
 import sys
 import time
@@ -12,11 +12,11 @@ from toosure.cli.progress import listener_for_runs
 from toosure.config import RunConfig
 from toosure.train import ProgressListener
 
-QUIET_SECONDS = 30.0  # without a line; then a log gets one that says how far the runs are
+QUIET_SECONDS = 30.0  # without a line, after which a log gets a line on the progress
 
 
 def progress_for(configs: Sequence[RunConfig], workers: int, as_json: bool) -> ProgressListener:
-    """Return what shows the progress of runs: bars on a terminal, else lines of text."""
+    """Return a listener for the runs: bars on a terminal, else lines of text."""
     if sys.stdout.isatty() and not as_json:
         return listener_for_runs(configs, at_once=workers > 1)
     return ProgressLines(len(configs), to_stderr=as_json)
@@ -34,16 +34,16 @@ class ProgressLines(ProgressListener):
         self.ended = 0
         self.last_line = time.monotonic()
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         self.last_line = time.monotonic()
         typer.echo(message, err=self.to_stderr)
 
     def row(self, row: dict[str, Any]) -> None:
         if time.monotonic() - self.last_line > QUIET_SECONDS:
-            self.say(f"{self.ended} of {self.total} ended; one is at step {row['step']:,}")
+            self.message(f"{self.ended} of {self.total} ended; one is at step {row['step']:,}")
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.ended += 1
         reason = f": {outcome['message']}" if outcome.get("message") else ""
         ending = f"{outcome['status']} at step {outcome['step']:,}{reason}"
-        self.say(f"{self.ended} of {self.total}: {ending}  {path.name}")
+        self.message(f"{self.ended} of {self.total}: {ending}  {path.name}")

@@ -1,7 +1,6 @@
 """`toosure reproduce`: train the runs of a paper, and check its tables and figures by claim."""
 
 import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,8 +12,9 @@ from toosure.cli.app import app, fail
 from toosure.cli.file_options import write_text
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, integers
-from toosure.cli.output import outlive_readers
-from toosure.cli.runtime_options import DataRoot, Device, Download, Graph
+from toosure.cli.output import ignore_broken_pipe
+from toosure.cli.run_options import DataRoot, Device, Download, Graph
+from toosure.cli.tables import console
 
 if TYPE_CHECKING:
     from toosure.recipes import Part, Recipe, Setting
@@ -130,7 +130,7 @@ def reproduce(
         warn_of_damage(scores)
 
         done = Sweep()
-        outlive_readers("the command goes on")
+        ignore_broken_pipe("the command goes on")
         if not from_:
             runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)
@@ -149,7 +149,7 @@ def reproduce(
 
 
 def exit_with(done: "Sweep", outcome: "Outcome") -> None:
-    """End with code 130 where the runs were stopped, 1 where a claim fails or a run is missing."""
+    """End with code 130 if the runs were stopped, 1 if a claim fails or a run is missing."""
     if done.stopped:
         typer.echo("Stopped; repeat the command to go on from here.", err=True)
         raise typer.Exit(130)
@@ -158,7 +158,7 @@ def exit_with(done: "Sweep", outcome: "Outcome") -> None:
 
 
 def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None":
-    """Return what each run is judged on at its end: the other data set, and what `--ood` adds."""
+    """Return the shifts that each run is judged on: the other data set, and those of `--ood`."""
     from toosure.recipes.benchmark.shift_scores import SETS
     from toosure.shifts.plan import plan_of
 
@@ -215,7 +215,7 @@ def check_page(
 
 
 def warn_of_damage(scores: Path | None) -> None:
-    """Say where lines of kept scores cannot be read: their runs count as missing."""
+    """Warn about damaged lines of kept scores; their runs count as missing."""
     from toosure.recipes.benchmark.score_files import SCORES_FILE, damaged_lines
 
     if scores and (damaged := damaged_lines(scores)):
@@ -235,19 +235,18 @@ def list_parts(parts: "Sequence[Part]", setting: "Setting", folder: Path) -> Non
 
 def show(outcome: "Outcome", as_json: bool) -> None:
     """Print tables and claims, or one JSON object."""
-    from rich.console import Console
-
+    from toosure.cli.recipe_tables import claims_table, recipe_table
     from toosure.recipes import results
 
     if as_json:
         print(json.dumps(results.as_json(outcome), allow_nan=False))
         return
 
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    terminal = console()
     for findings in outcome.findings.values():
         for table in findings.tables:
-            console.print(results.rich_table(table), "")
-    console.print(results.claims_table(outcome.claims))
+            terminal.print(recipe_table(table), "")
+    terminal.print(claims_table(outcome.claims))
 
     for name in outcome.without_runs:
         typer.echo(f"{name} has no runs on {outcome.setting.data}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from toosure.cli.app import app, fail
+from toosure.cli.tables import PIPED, console, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,8 +22,8 @@ runs_app = typer.Typer(
 app.add_typer(runs_app, name="runs")
 
 MAX_OWN = 200  # numbers of the user's own that are listed
-MAX_CELL = 40  # letters of a text among the figures
-MIN_NAME = 28  # characters of a name for which figures give way
+MAX_CELL = 40  # characters of a text among the figures
+MIN_NAME = 28  # characters of a name that are kept at the cost of figures
 FIXED = ("status", "step", "data")  # columns that every table has
 Folder = Annotated[
     Path, typer.Option("--out", help="Where run folders are; may be a URL such as s3://...")
@@ -35,11 +36,9 @@ Where = Annotated[
 
 @runs_app.callback()
 def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None) -> None:
-    """List runs: status, steps and the last row, on validation where there is one."""
+    """List runs: status, steps and the last row, on validation if there is one."""
     if context.invoked_subcommand is not None:
         return
-    from rich.console import Console
-
     from toosure.runs.regular_files import printable
     from toosure.runs.storage import shown
 
@@ -48,9 +47,8 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
         typer.echo(f"no such runs in {shown(out)}")
         return
 
-    console = Console()
-    console = console if console.is_terminal else Console(width=200)
-    console.print(table_of(chosen, console.width))
+    terminal = console()
+    terminal.print(table_of(chosen, terminal.width))
     for run in chosen:
         for warning in run.warnings:
             typer.echo(f"{run.name}: {printable(warning)}")
@@ -94,7 +92,7 @@ def export(
 def destination(
     to: str | None, target: str | None, parquet: Path | None, csv: Path | None
 ) -> tuple[str, str]:
-    """Return where to export to: the kind, and the folder, project, URI or file."""
+    """Return the kind of export, and its folder, project, URI or file."""
     files = {"parquet": parquet, "csv": csv}
     given = [(kind, str(file)) for kind, file in files.items() if file is not None]
     if to is not None:
@@ -102,7 +100,7 @@ def destination(
     if len(given) != 1:
         fail("name one file or tracker: --to tensorboard, wandb, mlflow, parquet or csv")
     if to is None and target is not None:
-        fail("--target says where in what --to names: give that, too")
+        fail("--target needs --to: give both")
 
     kind, place = given[0]
     if kind == "csv" and place and Path(place).suffix != ".csv":
@@ -134,12 +132,11 @@ def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
         fail(str(error))
 
 
-def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
+def table_of(runs: "Sequence[Run]", width: int = PIPED) -> "Table":
     """Lay runs out side by side: one row per run, figures of the last measurement.
 
-    Names tell runs apart, so where the width is short figures give way, and names are folded.
+    Names identify runs, so on a narrow terminal figures are left out, and names are folded.
     """
-    from rich.table import Table
     from rich.text import Text
 
     lines = [figures_of(run) for run in runs]
@@ -147,7 +144,7 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
     columns = {name: [line.get(name, "") for line in lines] for name in names}
     shown, room = fitting(columns, width, max((len(run.name) for run in runs), default=0))
 
-    table = Table("run", box=None, pad_edge=False, header_style="dim")
+    table = terminal_table("run")
     for name in shown:
         side: Literal["left", "right"] = "left" if name in ("status", "data") else "right"
         table.add_column(Text(name), justify=side, no_wrap=True)
@@ -158,10 +155,10 @@ def table_of(runs: "Sequence[Run]", width: int = 200) -> "Table":
 
 
 def figures_of(run: "Run") -> dict[str, str]:
-    """Return what a table says of a run beside its name: the last value of each quantity.
+    """Return the figures of a run for a table: the last value of each quantity.
 
-    They are of validation data, or of training data where there is no other, and `data` says which.
-    Numbers that the table of quantities does not know stand under their own keys, after the rest.
+    They are of validation data, or else of training data, and `data` says which. Numbers that the
+    table of quantities does not know come last, under their own keys.
     """
     from toosure.quantities import own_keys, shown_in
     from toosure.runs.regular_files import printable
@@ -177,9 +174,9 @@ def figures_of(run: "Run") -> dict[str, str]:
 
 
 def fitting(columns: dict[str, list[str]], width: int, longest: int) -> tuple[list[str], int]:
-    """Return the columns that fit beside names of up to `longest`, and the room names then have.
+    """Return the columns that fit beside names of up to `longest`, and the width left for names.
 
-    What the table of quantities calls less important is left out first.
+    The quantities that their table ranks lowest are left out first.
     """
     from toosure.quantities import described
 

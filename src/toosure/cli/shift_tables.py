@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from toosure.cli.evaluation_tables import numbers_table
+from toosure.cli.tables import console, numbers_table
 
 if TYPE_CHECKING:
     from toosure.shifts.record import ShiftRecord
@@ -41,29 +41,26 @@ def error_sentence(error: float, baseline: Path | None) -> str:
 
 def print_record(record: "ShiftRecord") -> None:
     """Print one run: by severity, by corruption, and against unknown data."""
-    from rich.console import Console
-
-    console = Console()
     by_severity = numbers_table("severity", *HEADINGS.values())
     by_severity.add_row("clean", *cells(record.clean))
     for severity in record.severities:
         means = {metric: record.mean(metric, severity) for metric in HEADINGS}
         by_severity.add_row(str(severity), *cells(means))
     by_severity.add_row("mean of all", *cells(record.means()))
-    console.print(by_severity, "")
+    console().print(by_severity, "")
 
     by_corruption = numbers_table("mean over severities", *HEADINGS.values())
     for name in record.corruptions:
         means = {metric: record.mean(metric, corruption=name) for metric in HEADINGS}
         by_corruption.add_row(name, *cells(means))
-    console.print(by_corruption, "")
+    console().print(by_corruption, "")
 
     unknown = numbers_table("unknown data", "images", "score", "AUROC, %", "FPR95, %")
     for name, found in record.ood.items():
         for score in found.auroc:
             figures = (f"{100 * found.auroc[score]:.2f}", f"{100 * found.fpr95[score]:.2f}")
             unknown.add_row(name, f"{found.images:,}", score, *figures)
-    console.print(unknown, "")
+    console().print(unknown, "")
 
     typer.echo(f"{record.images:,} of {record.available:,} test images, {record.seconds:.1f} s")
     for name, found in record.ood.items():
@@ -73,8 +70,6 @@ def print_record(record: "ShiftRecord") -> None:
 
 def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
     """Print one row per run: clean, mean over corruptions, AUROC of the largest probability."""
-    from rich.console import Console
-
     sets = list(dict.fromkeys(name for record in records.values() for name in record.ood))
     headings = (
         "images",
@@ -92,10 +87,8 @@ def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
         ]
         row = (f"{record.images:,}", clean[0], clean[2], *cells(record.means()), *against)
         table.add_row(name, *row)
-    console = Console()
-    console = console if console.is_terminal else Console(width=200)
     table.columns[0].overflow = "fold"
-    console.print(table, "")
+    console().print(table, "")
 
 
 def cells(scores: Mapping[str, float]) -> list[str]:

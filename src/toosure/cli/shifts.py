@@ -11,7 +11,8 @@ import typer
 from toosure.cli.app import fail
 from toosure.cli.file_options import DATA_ROOT, writing
 from toosure.cli.shift_tables import error_of, error_sentence, print_record, print_side_by_side
-from toosure.cli.waiting import Waiting
+from toosure.cli.spinner import Spinner
+from toosure.finite import json_ready
 
 if TYPE_CHECKING:
     from toosure.predictions import Predictions
@@ -35,7 +36,7 @@ Images = Annotated[
 def predictions_under(
     shift: str, run: Path, data_root: Path | None, device: str | None
 ) -> "Predictions":
-    """Predict the test set of a run under a corruption, with the weights of its checkpoint."""
+    """Predict the test set of a run under a corruption, by the weights of its checkpoint."""
     from toosure.data.corruptions import Shift
     from toosure.predictions import from_logits
     from toosure.train import Runtime
@@ -53,7 +54,7 @@ def predictions_under(
 
 
 def plan_of_options(shift: list[str] | None, ood: list[str] | None) -> "ShiftPlan | None":
-    """Return what `--shift all` and `--ood` ask for; None where no run is judged on all shifts."""
+    """Return the plan of `--shift all` and `--ood`; None without `--shift all`."""
     from toosure.shifts.plan import plan_of, wants_all
 
     try:
@@ -72,7 +73,7 @@ def runtime_of_shifts(
     data_root: Path | None,
     device: str | None,
 ) -> "Runtime":
-    """Return where and on what runs are judged."""
+    """Return the runtime for judging runs: device, data folder and plan."""
     from toosure.shifts.plan import ShiftPlan
     from toosure.train import Runtime
 
@@ -84,10 +85,11 @@ def evaluate_shifts(
     folders: Sequence[Path], runtime: "Runtime", baseline: Path | None, as_json: bool
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
-    from toosure.shifts.record import finite
-
     try:
-        for folder in (*folders, *filter(None, [baseline])):  # before hours are spent on the first
+        for folder in (
+            *folders,
+            *filter(None, [baseline]),
+        ):  # check all of them before hours are spent on the first
             check_run(folder, runtime)
         if baseline is not None:
             check_baseline(folders, baseline)
@@ -99,7 +101,9 @@ def evaluate_shifts(
 
     if as_json:
         for name, record in records.items():
-            relative = {} if reference is None else finite({"mean_corruption_error": errors[name]})
+            relative = (
+                {} if reference is None else json_ready({"mean_corruption_error": errors[name]})
+            )
             print(json.dumps({"run": name} | record.as_json() | relative, allow_nan=False))
         return
 
@@ -112,7 +116,7 @@ def evaluate_shifts(
 
 
 def by_name(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return folders by their names; by their paths where two are called the same."""
+    """Return folders by name, or by path if two have the same name."""
     names = [folder.resolve().name for folder in folders]
     return {
         str(folder) if names.count(name) > 1 else name: folder
@@ -121,7 +125,7 @@ def by_name(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def check_run(folder: Path, runtime: "Runtime") -> None:
-    """Raise where a folder is not that of a run that is judged, or can be."""
+    """Raise unless a folder is a run that was judged on shifts, or can be."""
     from toosure.runs import Run
     from toosure.train.shifts import can_be_judged, is_judged
 
@@ -137,7 +141,7 @@ def check_run(folder: Path, runtime: "Runtime") -> None:
 
 
 def check_baseline(folders: Sequence[Path], baseline: Path) -> None:
-    """Raise where errors of one data set would be divided by those of another."""
+    """Raise if the baseline was trained on other data than the runs."""
     from toosure.runs import Run
 
     names = [str(Run(each).config["data"]).partition(":")[0] for each in (baseline, *folders)]
@@ -150,10 +154,10 @@ def check_baseline(folders: Sequence[Path], baseline: Path) -> None:
 
 
 def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
-    """Return how a run fares under shifts: as its folder says, or judged now and kept there."""
+    """Return the record of a run under shifts, from its folder; judge it now if there is none."""
     from toosure.runs import Run, RunWriter
-    from toosure.shifts.record import ShiftRecord
-    from toosure.train.shifts import is_judged, judge_finished, with_earlier_sets, write_record
+    from toosure.shifts.record import FILE, ShiftRecord
+    from toosure.train.shifts import is_judged, judge_finished, with_earlier_sets
 
     run = Run(folder)
     assert runtime.shifts is not None
@@ -161,15 +165,15 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         typer.echo(f"{run.name} was judged before: {folder / 'shifts.json'}", err=True)
         return ShiftRecord.of(run.shifts)
 
-    with RunWriter(folder) as writer, Waiting(f"judging {run.name}") as waiting:
+    with RunWriter(folder) as writer, Spinner(f"judging {run.name}") as spinner:
         record = judge_finished(
             folder,
             runtime,
-            lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
+            lambda done, total, name: spinner.update(f"judging {name}, {done} of {total}"),
         )
         earlier = ShiftRecord.read(run.shifts)
         record = with_earlier_sets(record, earlier)
-        write_record(writer, record)
+        writer.write_json(FILE, record.as_json())
     lost = [name for name in earlier.ood if name not in record.ood] if earlier else []
     said = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
     typer.echo(f"kept in {folder / 'shifts.json'}{said}", err=True)
@@ -179,7 +183,7 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
 def ensemble_shifts(
     folders: Sequence[Path], runtime: "Runtime", output: Path | None, as_json: bool
 ) -> None:
-    """Judge the mixture of runs, print what was found, and write it where that is asked for."""
+    """Judge the mixture of runs, print the results, and write them if asked for."""
     from toosure.train.run_mixture import judge_mixture
 
     try:
@@ -189,11 +193,11 @@ def ensemble_shifts(
         if twice:
             raise ValueError(f"{twice[0]} is given twice: every member counts once")
 
-        with Waiting(f"loading {len(folders)} runs") as waiting:
+        with Spinner(f"loading {len(folders)} runs") as spinner:
             record = judge_mixture(
                 folders,
                 runtime,
-                lambda done, total, name: waiting.update(f"judging {name}, {done} of {total}"),
+                lambda done, total, name: spinner.update(f"judging {name}, {done} of {total}"),
             )
         if output is not None:
             write_mixture(output, record)
@@ -211,10 +215,10 @@ def ensemble_shifts(
 
 def write_mixture(output: Path, record: "ShiftRecord") -> None:
     """Write the record of a mixture: to a .json file, or as `shifts.json` into a folder."""
+    from toosure.runs.files import write_json
     from toosure.shifts.record import FILE
-    from toosure.train.shifts import write_record_to
 
     path = output if output.suffix.lower() == ".json" else output / FILE
     with writing(path):
-        write_record_to(path, record)
+        write_json(path, record.as_json())
     typer.echo(f"written: {path}", err=True)

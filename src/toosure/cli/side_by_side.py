@@ -15,7 +15,7 @@ from toosure.runs.storage import shown
 from toosure.train import ProgressListener
 
 REFRESH_INTERVAL = 0.2  # seconds between two updates of the bar of the sweep
-LOG_INTERVAL = 30.0  # seconds without a line after which a log says how far the sweep is
+LOG_INTERVAL = 30.0  # seconds without a line, after which a log gets a line on the progress
 
 
 class SweepLog(RowPrinter):
@@ -29,7 +29,7 @@ class SweepLog(RowPrinter):
         self.started_at: float | None = None
         self.last_line = time.monotonic()
 
-    def beside(self) -> ProgressListener:
+    def for_concurrent_run(self) -> ProgressListener:
         return RunLane(self)
 
     def run_began(self, lane: "RunLane") -> None:
@@ -65,10 +65,10 @@ class SweepLog(RowPrinter):
 
     @property
     def summary(self) -> str:
-        """How far the sweep is, in a few words."""
+        """The progress of the sweep in a few words."""
         failed = f", {self.failures} failed" if self.failures else ""
         remaining = self.remaining()
-        left = "" if remaining is None else f", {in_words(remaining)} left"
+        left = "" if remaining is None else f", {duration_text(remaining)} left"
         return f"{self.done} of {self.count} done, {len(self.lanes)} running{failed}{left}"
 
     def remaining(self) -> float | None:
@@ -99,7 +99,7 @@ class RunLane(ProgressListener):
         self.total = 0
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
-        self.sweep.run_left(self)  # where a worker had it before, and died
+        self.sweep.run_left(self)  # a worker may have had it before, and died
         self.name = config.name
         self.path = path
         self.total = config.steps
@@ -115,8 +115,8 @@ class RunLane(ProgressListener):
         self.step = step
         self.sweep.run_moved(self)
 
-    def say(self, message: str) -> None:
-        self.sweep.say(message)
+    def message(self, message: str) -> None:
+        self.sweep.message(message)
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         self.step = outcome["step"]
@@ -164,7 +164,7 @@ class SweepBars(SweepLog):
         self.update()
 
     def update(self) -> None:
-        """Bring the bar of the sweep up to date."""
+        """Update the bar of the sweep."""
         self.updated_at = time.monotonic()
         taken, to_do = self.steps()
         self.bars.update(self.whole, total=taken + to_do, completed=taken, figures=self.summary)
@@ -177,10 +177,10 @@ class SweepBars(SweepLog):
         super().close()
 
 
-def in_words(seconds: float) -> str:
-    """Write a duration as people do.
+def duration_text(seconds: float) -> str:
+    """Return a duration in rounded units.
 
-    >>> in_words(8.2), in_words(100), in_words(9000)
+    >>> duration_text(8.2), duration_text(100), duration_text(9000)
     ('about 8 s', 'about 2 min', 'about 2.5 h')
     """
     if seconds < 90:

@@ -1,4 +1,4 @@
-"""`toosure train`: one run, or the product of everything given several values."""
+"""`toosure train`: one run, or one for each combination of values."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,18 @@ from toosure.cli.option_values import (
     steps_at,
     whole_number,
 )
-from toosure.cli.output import outlive_readers
-from toosure.cli.runtime_options import (
+from toosure.cli.output import ignore_broken_pipe
+from toosure.cli.run_options import (
     ClusterAddress,
     CpusPerRun,
+    Data,
     DataRoot,
     Device,
     Download,
     GpusPerRun,
     Graph,
+    Objective,
+    Schedule,
     Threads,
 )
 from toosure.cli.shifts import plan_of_options
@@ -38,8 +41,8 @@ if TYPE_CHECKING:
     from toosure.sweep import Cluster, Sweep
     from toosure.train import Runtime
 
-Values = Mapping[str, Sequence[object]]  # of each setting of a run, the values to try
-INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of which one counts
+Values = Mapping[str, Sequence[object]]  # the values to try of each setting
+INTERVALS = ("every", "at", "budget")  # three ways to space measurements; only one may be given
 
 
 # -- the command ------------------------------------------------------------------------------
@@ -47,9 +50,7 @@ INTERVALS = ("every", "at", "budget")  # three ways to space measurements, of wh
 
 @app.command(cls=MultiValueCommand)
 def train(
-    data: Annotated[
-        Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")
-    ] = None,
+    data: Data = None,
     shift: Annotated[
         Texts,
         typer.Option(
@@ -66,12 +67,8 @@ def train(
         Texts, typer.Option(help="sgd, sam:base=adamw,rho=0.1, ... [sgd:lr=0.1]")
     ] = None,
     loss: Annotated[Texts, typer.Option(help="The criterion: ce, mse, ... [ce]")] = None,
-    objective: Annotated[
-        Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
-    ] = None,
-    schedule: Annotated[
-        Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
-    ] = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
     steps: Annotated[Texts, typer.Option(help="How many steps. [2000]")] = None,
     batch: Annotated[Texts, typer.Option(help="Examples per step, or full. [128]")] = None,
     seed: Annotated[
@@ -208,7 +205,7 @@ def run_sweep(
     from toosure.sweep import sweep
 
     check_folder(local_folder(out))
-    outlive_readers(f"the training goes on, with its rows in {shown(out)}")
+    ignore_broken_pipe(f"the training goes on, with its rows in {shown(out)}")
     if as_url(out):
         typer.echo(f"runs are uploaded to {shown(out)} from {local_folder(out)}")
     listener = listener_for_runs(configs, at_once=workers > 1 or cluster is not None)
@@ -233,7 +230,7 @@ def cluster_of(on: str | None, cpus: float | None, gpus: float | None) -> "Clust
 
 
 def exit_as_ended(result: "Sweep") -> None:
-    """End with code 130 where the sweep was stopped, and with 1 where a run failed."""
+    """End with code 130 if the sweep was stopped, and with 1 if a run failed."""
     if result.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoint.", err=True)
         raise typer.Exit(130)
@@ -265,14 +262,14 @@ def configs_of(values: Values, files: Sequence[Path]) -> "list[RunConfig]":
 
     configs: dict[RunConfig, None] = {}  # each once, in order
     for base in [asdict(RunConfig.read(file)) for file in files] or [{}]:
-        # One interval replaces all three of the file.
+        # A given interval replaces all three of the file.
         from_file = {n: [v] for n, v in base.items() if not (intervals and n in INTERVALS)}
         choices = {**from_file, **values}
         if "at" not in values:
             configs |= dict.fromkeys(sweep_of(**choices))
             continue
 
-        # "1,2,4,..." is written out for each run, since they may differ in length.
+        # "1,2,4,..." is expanded for each run, because runs may differ in length.
         text = str(values["at"][0])
         for config in sweep_of(**{n: v for n, v in choices.items() if n != "at"}):
             at = steps_at(text, config.steps)

@@ -10,16 +10,20 @@ import typer
 from toosure.cli.app import app, fail
 from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, comma_separated
-from toosure.cli.output import outlive_readers
-from toosure.cli.runtime_options import (
+from toosure.cli.output import ignore_broken_pipe
+from toosure.cli.run_options import (
     ClusterAddress,
     CpusPerRun,
+    Data,
     DataRoot,
     Device,
     Download,
     GpusPerRun,
+    Objective,
+    Schedule,
     Threads,
 )
+from toosure.cli.tables import console, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,21 +41,15 @@ def tune(
         Texts,
         typer.Option(help="csam:rho=0.02..0.5~log,gamma=0|1; several words are alternatives."),
     ] = None,
-    data: Annotated[
-        Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")
-    ] = None,
+    data: Data = None,
     model: Annotated[
         Texts, typer.Option(help="Network: mlp:width=16..128~16, resnet20, ... [mlp]")
     ] = None,
     loss: Annotated[
         Texts, typer.Option(help="The criterion: ce, focal:gamma=0.5..5, ... [ce]")
     ] = None,
-    objective: Annotated[
-        Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
-    ] = None,
-    schedule: Annotated[
-        Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
-    ] = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
     steps: Annotated[str | None, typer.Option(help="How many steps. [2000]")] = None,
     batch: Annotated[
         str | None, typer.Option(help="Examples per step: 32|64|128, full. [128]")
@@ -119,7 +117,7 @@ def tune(
         space = space_of(given, measure)
         runtime = Runtime(device, data_root, download, threads=threads)
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
-        outlive_readers(f"the search goes on, with its runs in {out}")
+        ignore_broken_pipe(f"the search goes on, with its runs in {out}")
         listener = listener_for(space, trials - ended_trials(out))
         result = search(
             space,
@@ -142,7 +140,7 @@ def tune(
 
 
 def space_of(given: dict[str, Any], measure: Texts) -> "SearchSpace":
-    """Return the space that the options name; raise where a run of it could not be trained."""
+    """Return the space that the options name; raise if a run of it cannot be trained."""
     from toosure.integrations.search_space import SearchSpace
     from toosure.train.check_settings import check_settings
 
@@ -155,7 +153,7 @@ def space_of(given: dict[str, Any], measure: Texts) -> "SearchSpace":
 
 
 def listener_for(space: "SearchSpace", trials: int) -> "ProgressListener":
-    """Return what shows the progress: bars on a terminal, lines in a log."""
+    """Return a listener for the trials: bars on a terminal, lines in a log."""
     from toosure.cli.tune_progress import TrialBars, TrialLog
 
     steps = space.config(lambda name, domain: domain.examples[0]).steps
@@ -163,13 +161,10 @@ def listener_for(space: "SearchSpace", trials: int) -> "ProgressListener":
 
 
 def finish(result: "Tuning", out: Path) -> None:
-    """Print what was found, and end as the study did."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    """Print the results, and exit with the code of the study."""
     typer.echo(summary(result))
     if result.best:
-        console.print(table_of(result))
+        console().print(table_of(result))
         typer.echo(f"`toosure report {out}` shows all of them")
     if result.stopped:
         typer.echo("Stopped; repeat the command to go on from the checkpoints.", err=True)
@@ -190,7 +185,6 @@ def summary(result: "Tuning") -> str:
 
 def table_of(result: "Tuning") -> "Table":
     """Lay out the Pareto front, or with one goal the best trials, as a table."""
-    from rich.table import Table
     from rich.text import Text
 
     front = len(result.goals) > 1
@@ -198,7 +192,7 @@ def table_of(result: "Tuning") -> "Table":
     chosen = in_order(chosen, result.goals[0])[:MAX_ROWS]
     title = "Pareto front: no trial is better in all goals" if front else "The best trials"
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    table = terminal_table(title=title)
     for name in ("trial", *(goal.quantity.heading for goal in result.goals)):
         table.add_column(Text(name), justify="right")
     table.add_column("settings")
@@ -207,7 +201,7 @@ def table_of(result: "Tuning") -> "Table":
             format(goal.quantity.scale * value, goal.quantity.form)
             for goal, value in zip(result.goals, trial.values, strict=True)
         ]
-        table.add_row(str(trial.number), *values, Text(said_of(trial, result.trials)))
+        table.add_row(str(trial.number), *values, Text(differing_settings(trial, result.trials)))
     return table
 
 
@@ -217,7 +211,7 @@ def in_order(trials: "Sequence[Trial]", goal: "Goal") -> "list[Trial]":
     return sorted(trials, key=lambda trial: trial.values[0], reverse=highest)
 
 
-def said_of(trial: "Trial", trials: "Sequence[Trial]") -> str:
+def differing_settings(trial: "Trial", trials: "Sequence[Trial]") -> str:
     """Return the settings of a trial in which the trials differ."""
     said = [each.config.said for each in trials]
     keys = dict.fromkeys(key for settings in said for key in settings)

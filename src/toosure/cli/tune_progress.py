@@ -1,8 +1,8 @@
-"""The progress of a study: as that of a sweep, of which the runs are not known beforehand."""
+"""The progress of a study: a sweep whose runs are not known in advance."""
 
 from toosure.cli.side_by_side import RunLane, SweepBars, SweepLog
 
-COMING = "trial "  # begins the name of a trial whose run is not known yet
+COMING = "trial "  # prefix of the name of a trial whose run is not known yet
 
 
 class TrialLog(SweepLog):
@@ -14,7 +14,7 @@ class TrialLog(SweepLog):
         self.steps_to_do = {f"{COMING}{number}": steps for number in range(trials)}
 
     def run_began(self, lane: RunLane) -> None:
-        """A trial began: its run takes the place of one that was to come."""
+        """A trial began: its run replaces a placeholder."""
         if lane.name not in self.steps_to_do:
             coming = [name for name in self.steps_to_do if name.startswith(COMING)]
             for name in coming[:1]:
@@ -23,7 +23,7 @@ class TrialLog(SweepLog):
         super().run_began(lane)
 
     def close(self) -> None:
-        """Show no table of all runs: the command prints the best."""
+        """Print no table of all runs, because the command prints the best."""
         self.ended = []
         super().close()
 

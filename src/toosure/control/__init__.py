@@ -1,4 +1,4 @@
-"""Closed loops: steer what makes a network less sure by how sure it is on a control split.
+"""Closed loops: steer a radius or a gamma by the over-confidence on a control split.
 
 >>> Radius(gain=0.2).actuator
 'rho'
@@ -14,15 +14,12 @@ from toosure.control.settings import Radius
 # To add a controller: write the record of its settings and list it by its name on the command line.
 CONTROLS: dict[str, type] = {"radius": Radius}
 
-Estimate = SensorReading  # its name in earlier versions
-
 __all__ = [
     "CONTROLS",
     "AccuracyGuard",
     "Actuator",
     "CSAMGamma",
     "DirectionGuard",
-    "Estimate",
     "FocalGamma",
     "Integrator",
     "Joint",

@@ -1,4 +1,4 @@
-"""What a controller moves: the radius of SAM, the gamma of CSAM or of a focal loss, or two of them.
+"""The actuators of a controller: SAM's radius, the gamma of CSAM or of a focal loss, or two.
 
 On a GPU each value is a tensor that is changed in place, so that a recorded CUDA graph reads the
 new value. On a CPU it stays a Python number.
@@ -19,17 +19,17 @@ from toosure.optim import CSAM
 ActuatorName = Literal["rho", "gamma", "both", "focal"]
 ACTUATORS: tuple[ActuatorName, ...] = get_args(ActuatorName)
 Value = TypeVar("Value")
-MAX_GAMMA = 10.0  # papers take 0 to 2 for CSAM and up to 5 for focal losses
+MAX_GAMMA = 10.0  # papers use 0 to 2 for CSAM and up to 5 for focal losses
 
 
 class Actuator(Protocol):
-    """What can be multiplied by a factor of its start; a user may write another one."""
+    """An interface to values that are multiplied by a factor; users may write their own."""
 
     def highest(self) -> float:
-        """Return the largest factor that makes sense; infinity where there is none."""
+        """Return the largest factor that makes sense; infinity if there is none."""
 
     def set_factor(self, factor: float) -> None:
-        """Set the values to `factor` times those of the start."""
+        """Set the values to `factor` times their start."""
 
     def values(self) -> dict[str, float]:
         """Return the values by their name in a row."""
@@ -42,7 +42,7 @@ class Actuator(Protocol):
 
 
 class Multiple:
-    """Hold what every actuator holds: the values of the start, and the factor now."""
+    """The common part of actuators: the values at the start, and the current factor."""
 
     name = ""
     max_value = math.inf
@@ -50,11 +50,11 @@ class Multiple:
     def __init__(self, starts: Sequence[float]) -> None:
         if not starts or not any(value > 0 for value in starts):
             raise ValueError(
-                f"control multiplies {self.name}, and from 0 it would never move: start it above 0"
+                f"control multiplies {self.name}, which never moves from 0: start it above 0"
             )
         if max(starts) > self.max_value:
             raise ValueError(
-                f"control keeps {self.name} at {self.max_value:g} or below, and it starts at "
+                f"control keeps {self.name} at {self.max_value:g} or below, but it starts at "
                 f"{max(starts):g}: start it lower"
             )
         self.starts = list(starts)
@@ -68,11 +68,11 @@ class Multiple:
         self.write([min(start * factor, self.max_value) for start in self.starts])
 
     def write(self, values: Sequence[float]) -> None:
-        """Put the values where the next step reads them."""
+        """Store the values where the next step reads them."""
         raise NotImplementedError
 
     def values(self) -> dict[str, float]:
-        first = next(start for start in self.starts if start > 0)  # one of 0 does not move
+        first = next(start for start in self.starts if start > 0)  # a value of 0 does not move
         return {self.name: min(first * self.factor, self.max_value)}
 
     def state_dict(self) -> dict[str, list[float]]:
@@ -82,7 +82,7 @@ class Multiple:
         starts = list(state[self.name])
         if len(starts) != len(self.starts):
             raise ValueError(
-                f"the state has {len(starts)} values of {self.name}, and this controller moves "
+                f"the state has {len(starts)} values of {self.name}, but this controller moves "
                 f"{len(self.starts)}: make it for the same parameter groups or losses"
             )
         self.starts = starts
@@ -91,7 +91,7 @@ class Multiple:
 class Rho(Multiple):
     """Move the radius `rho` of every parameter group of an optimizer, all by the same factor.
 
-    SAM and its variants have it, and so have most implementations of others.
+    SAM and its variants have it, also most other implementations of SAM.
     """
 
     name = "rho"
@@ -101,7 +101,7 @@ class Rho(Multiple):
         groups = optimizer.param_groups
         if isinstance(optimizer, Adadelta):
             raise ValueError(
-                "the rho of Adadelta is the decay of an average, below 1, and no radius: take sam, "
+                "the rho of Adadelta is the decay of an average, not a radius: take sam, "
                 "or control the gamma of a focal loss (actuator=focal)"
             )
         if any("rho" not in group for group in groups):
@@ -116,8 +116,8 @@ class Rho(Multiple):
         groups = self.optimizer.param_groups
         if len(groups) != len(values):
             raise ValueError(
-                f"control has {len(values)} radii, and the optimizer {len(groups)} parameter "
-                "groups: make the controller once all groups were added"
+                f"control has {len(values)} radii, but the optimizer {len(groups)} parameter "
+                "groups: make the controller after adding all groups"
             )
         for group, value in zip(groups, values, strict=True):
             group["rho"] = stored(group["rho"], value, group["params"][0].device)
@@ -170,10 +170,10 @@ class FocalGamma(Multiple):
 
 
 class Joint:
-    """Move several actuators by one factor, each as far as it goes.
+    """Move several actuators by one factor, each within its bounds.
 
-    One that has reached its bound stays there until the factor comes back to it. Two radii, of two
-    optimizers, are `rho` and `rho_2` in rows and in the state.
+    An actuator at its bound stays there until the factor comes back. Two radii, of two optimizers,
+    are `rho` and `rho_2` in rows and in the state.
     """
 
     def __init__(self, *actuators: Actuator) -> None:
@@ -226,7 +226,7 @@ def joined(parts: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
 
 
 def stored(old: float | Tensor, value: float, device: torch.device) -> float | Tensor:
-    """Return where a value is kept: a tensor on a GPU, changed in place, else a number."""
+    """Return the storage of a value: a tensor on a GPU, changed in place, else a number."""
     if isinstance(old, Tensor) and old.device == device:
         return old.fill_(value)
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""What a controller is given, checked when it is made: the control split, and counts."""
+"""Check the arguments of a controller: the control split, and counts."""
 
 import operator
 from collections.abc import Callable, Iterable
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from toosure.metrics.inputs import as_pair
 
-FIRST = 1024  # control examples that are tried when a controller is made
+FIRST = 1024  # control examples of the first pass, when a controller is made
 
 
 def check_split(
     predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, weights: torch.dtype
 ) -> None:
-    """Raise for inputs and labels at which a look would fail, in the middle of a training."""
+    """Raise now on inputs and labels at which a look would fail in the middle of training."""
     try:
         logits = predict(x[:FIRST])
     except RuntimeError as error:
@@ -25,19 +25,19 @@ def check_split(
             f"the model does not take the control inputs: they are {x.dtype} and its weights "
             f"{weights}; convert them by .to({weights})"
         ) from error
-    # One row stands for all: how many classes there are is what the labels are checked against.
+    # One row is enough to learn the number of classes, for the check of the labels.
     as_pair(logits[:1].expand(len(y), *logits.shape[1:]), y)
 
 
 def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels; raise where they are not two tensors of the same length."""
+    """Return inputs and labels; raise unless they are two tensors of the same length."""
     parts = list(control) if isinstance(control, tuple | list) or hasattr(control, "y") else []
     if len(parts) == 2 and all(isinstance(part, Tensor) for part in parts):
         x, y = parts
         if len(x) == len(y) >= 2:
             return x, y
         raise ValueError(
-            "control needs as many labels as inputs, and two examples at least; got "
+            "control needs as many labels as inputs, and at least two examples; got "
             f"{len(x)} inputs and {len(y)} labels"
         )
     of = f" of {' and '.join(type(part).__name__ for part in parts)}" if parts else ""

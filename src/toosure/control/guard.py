@@ -1,4 +1,4 @@
-"""The guards of a controller: it notices where its moves cost accuracy, or make matters worse."""
+"""The guards of a controller: notice moves that cost accuracy or increase the error."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -6,18 +6,20 @@ from dataclasses import asdict, dataclass
 from toosure.control.sensor import Reading
 
 WEIGHT = 0.3  # of a new look in the smoothed accuracy, and in the smoothed error
-SPREAD_WEIGHT = 0.1  # in the spread of the accuracy, so that a fall does not soon count as usual
-FAR = math.log(4)  # how far an actuator has gone when it is asked whether that helped
+SPREAD_WEIGHT = (
+    0.1  # in the spread of the accuracy; small, so that a fall does not soon count as noise
+)
+FAR = math.log(4)  # the distance after which an actuator's moves must have helped
 
 
 @dataclass
 class AccuracyGuard:
-    """Say whether the accuracy fell by more than `limit` times what chance moves it.
+    """Notice a fall of the accuracy by more than `limit` times its noise.
 
     At a large learning rate the accuracy jumps from look to look by more than the split's standard
-    error. It is therefore smoothed, m <- .7 m + .3 a, and a fall is measured in the larger of the
-    standard error and the spread of earlier looks around m. After a fall it starts again from
-    the accuracy of that look, so that one fall is answered once. `limit=inf` never speaks.
+    error. So it is smoothed, m <- .7 m + .3 a, and the noise is the larger of the standard error
+    and the spread of earlier looks around m. After a fall the guard starts again from the accuracy
+    of that look, so that one fall is answered once. `limit=inf` turns it off.
 
     >>> guard = AccuracyGuard()
     >>> [guard.update(accuracy, 0.01) for accuracy in (0.9, 0.9, 0.85, 0.85, 0.85, 0.85, 0.85)]
@@ -42,7 +44,7 @@ class AccuracyGuard:
         self.variance += SPREAD_WEIGHT * (difference**2 - self.variance)
         self.best = max(self.best, self.level)
 
-        # Also False where there is no limit and no spread: inf times 0 is NaN.
+        # Also False if there is no limit and no spread: inf times 0 is NaN.
         if not self.best - self.level > self.limit * spread:
             return False
         self.level = accuracy
@@ -62,14 +64,13 @@ class AccuracyGuard:
 
 @dataclass
 class DirectionGuard:
-    """Say whether moves one way made the error larger: here the actuator works the wrong way round.
+    """Notice that moves in one direction made the error larger.
 
-    A larger radius makes most networks less sure, and some surer. There every move calls for the
-    next, up to the bound. The error is smoothed, m <- .7 m + .3 e. The guard speaks where the
-    actuator went one way by a factor of 4, and m has grown beyond the error at which that way
-    began, by more than `limit` and by more than two standard errors. `limit=inf` never speaks. It
-    cannot tell a radius that works, but too little against what else makes the network surer
-    meanwhile.
+    A larger radius makes most networks less confident, but some more. Then every move calls for the
+    next, up to the bound. The error is smoothed, m <- .7 m + .3 e. The guard fires if the actuator
+    went one way by a factor of 4, and m has grown beyond the error at which that way began, by more
+    than `limit` and by more than two standard errors. `limit=inf` turns it off. It also fires on a
+    radius that works, but too weakly against other causes of over-confidence.
 
     >>> guard, position = DirectionGuard(limit=0.3), 0.0
     >>> for error in (0.4, 0.8, 1.2, 1.6):
@@ -84,12 +85,12 @@ class DirectionGuard:
     limit: float = math.inf
     level: float = math.nan  # the smoothed error; nan before the first look
     way: int = 0  # of the last moves: 1 up, -1 down
-    turn: float = 0.0  # where the actuator stood when it took this way
+    turn: float = 0.0  # the position where this direction began
     level_then: float = math.nan  # and the error there
     last: float = math.nan  # the error of the last look
 
     def update(self, reading: Reading, position: float) -> bool:
-        """Take in a look, and return whether the way to this position was the wrong one."""
+        """Take in a look, and return whether the moves to this position were wrong."""
         error, standard_error = reading.error, reading.standard_error
         if not (math.isfinite(error) and math.isfinite(standard_error)):
             return False
@@ -103,11 +104,11 @@ class DirectionGuard:
 
     @property
     def grown(self) -> float:
-        """How much the smoothed error has grown since the moves took this way; nan before."""
+        """How much the smoothed error has grown since this direction began; nan before."""
         return self.way * (self.level - self.level_then)
 
     def follow(self, before: float, after: float) -> None:
-        """Take in a move; one the other way begins a new way."""
+        """Take in a move; a move in the other direction starts again."""
         way = int(after > before) - int(after < before)
         if way and way != self.way:
             self.way = way
@@ -117,7 +118,7 @@ class DirectionGuard:
             self.level_then = self.last
 
     def forget(self) -> None:
-        """Begin anew, without a way and without an error."""
+        """Forget the direction and the error."""
         self.level = math.nan
         self.way = 0
 

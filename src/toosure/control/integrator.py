@@ -1,32 +1,33 @@
-"""The controller: a multiplicative integrator that acts only on an error it can be sure of."""
+"""The controller: a multiplicative integrator that acts only on significant errors."""
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from toosure.control.guard import AccuracyGuard, DirectionGuard
 from toosure.control.sensor import Reading
 
-REST = 5  # looks without a move after one was undone
+REST_LOOKS = 5  # looks without a move after one was undone
 PATIENCE = 3  # looks at a network no better than chance, before the actuator falls
-VAGUE = 0.5  # a standard error of a look that says nothing for or against this
+MAX_STANDARD_ERROR = 0.5  # a look with a larger standard error does not count
 
 
 @dataclass
 class Integrator:
     """Turn readings into the log of a factor for an actuator, one look at a time.
 
-    Formula: u <- clip(u + clip(k e, -r, r), low, high) where |e| > dead_band * standard error,
-    else u stays; k is `gain`, and rises linearly from the middle of the run to `final` times
-    `gain` at its end; r is the log of `rate`, the largest factor of one look. With `final_band` the
-    dead band goes the same way to another width: under a drift of one sign the error sits at the
-    edge of the band, so that a band which narrows to 0 leaves less of it.
+    Formula: u <- clip(u + clip(k e, -r, r), low, high) if |e| > dead_band * standard error, else u
+    stays; k is `gain`, and rises linearly from the middle of the run to `final` times `gain` at its
+    end; r is the log of `rate`, the largest factor of one look. With `final_band` the dead band
+    changes linearly to that width in the same way: under a steady drift the error sits at the edge
+    of the band, so a band that narrows to 0 leaves a smaller error.
 
-    The state is u itself after clipping. An actuator at its bound therefore stores up nothing, and
-    leaves the bound at the first error of the other sign (anti-windup). Where the accuracy falls
-    (`guard`), the last move is taken back and the controller rests for five looks. Where the moves
-    make the error larger (`direction`), it gives up: the actuator goes back to where they began,
-    and stays there. Where the network is no better than chance, its error being infinite, at three
-    looks in a row, the actuator is too large for it to learn, and falls as fast as it may.
+    The state is u after clipping. So nothing accumulates at a bound, and the actuator leaves it at
+    the first error of the other sign (anti-windup). If the accuracy falls (`guard`), the last move
+    is undone and the controller rests for five looks. If the moves make the error larger
+    (`direction`), it gives up: the actuator returns to where these moves began, and stays there. If
+    the network is not better than chance at three looks in a row, so that its error is infinite,
+    the actuator is too large for it to learn, and falls at the largest rate.
 
     >>> integrator = Integrator(gain=0.5, final=1.0)
     >>> integrator.update(Reading(0.2, 0.01, 0.9, 0.01), progress=0.0)
@@ -46,7 +47,7 @@ class Integrator:
     direction: DirectionGuard = field(default_factory=DirectionGuard)
 
     position: float = 0.0  # u
-    last_move: float = 0.0  # the one that could be undone
+    last_move: float = 0.0  # the move that could be undone
     acted: int = 0  # of the last look: 1 raised, -1 lowered, 0 left alone
     band: float = math.nan  # of the last look, in standard errors
     resting: int = 0  # looks to come without a move
@@ -60,7 +61,7 @@ class Integrator:
         wrong_way = self.direction.update(reading, before)
         if reading.error == math.inf:
             self.by_chance += 1
-        elif reading.standard_error < VAGUE:
+        elif reading.standard_error < MAX_STANDARD_ERROR:
             self.by_chance = 0
         self.band = self.band_at(progress)
 
@@ -72,7 +73,7 @@ class Integrator:
         elif lost_accuracy and self.last_move:
             self.position -= self.last_move
             self.last_move = 0.0
-            self.resting = REST
+            self.resting = REST_LOOKS
         elif self.resting:
             self.resting -= 1
         else:
@@ -80,7 +81,7 @@ class Integrator:
             self.position = min(max(wanted, self.low), self.high)
             self.last_move = (self.position - before) or self.last_move
             if self.by_chance:
-                self.direction.forget()  # nothing was learned that a move could make worse
+                self.direction.forget()  # the network has learned nothing that a move could spoil
             else:
                 self.direction.follow(before, self.position)
 
@@ -91,16 +92,16 @@ class Integrator:
         """Return the move that a reading asks for, before the bounds."""
         error = reading.error
         limit = math.log(self.rate)
-        if self.by_chance >= PATIENCE:  # with such a radius it does not learn
+        if self.by_chance >= PATIENCE:  # the network cannot learn with such a radius
             return -limit
 
         width = self.band_at(progress) * reading.standard_error
-        if not abs(error) > width:  # also where it is not known
+        if not abs(error) > width:  # also if the error is unknown (NaN)
             return 0.0
         return min(max(self.gain_at(progress) * error, -limit), limit)
 
     def gain_at(self, progress: float) -> float:
-        """Return the gain at a share of the run: towards the end the error drifts faster."""
+        """Return the gain at a share of the run; it rises at the end, where the error drifts."""
         return self.gain * (1 + (self.final - 1) * lateness(progress))
 
     def band_at(self, progress: float) -> float:
@@ -112,10 +113,10 @@ class Integrator:
 
     @property
     def at_bound(self) -> bool:
-        """Whether the actuator can go no further one way."""
+        """Whether the actuator is at one of its bounds."""
         return self.position in (self.low, self.high)
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what changes from look to look."""
         return {
             "position": self.position,
@@ -129,14 +130,12 @@ class Integrator:
             "direction": self.direction.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         for name in ("position", "last_move", "acted", "resting", "band", "by_chance", "gave_up"):
-            if name in state:  # earlier versions kept less
-                setattr(self, name, state[name])
-        for name, guard in (("guard", self.guard), ("direction", self.direction)):
-            if isinstance(kept := state.get(name), dict):
-                guard.load_state_dict(kept)
+            setattr(self, name, state[name])
+        self.guard.load_state_dict(state["guard"])
+        self.direction.load_state_dict(state["direction"])
 
 
 def lateness(progress: float) -> float:

@@ -27,12 +27,13 @@ from toosure.watch.split import logits_of
 class RadiusControl:
     """Control a training loop: call `step()` after every step of the optimizer.
 
-    `control` is inputs and labels that are not trained on and not reported; `steps` how many steps
-    the run takes. `criterion` is needed for the gamma of a focal loss, `batch` spaces the looks
-    (see `Radius`), `predict` replaces the model in evaluation mode as what gives the logits of
-    inputs, and `extra` says how many examples a look passes forward beside the control split. An
-    `actuator`, a name or an object of your own, replaces that of the settings. Where FSDP2 shards
-    the model, every process calls `step` with the same control examples, and all move alike.
+    `control` holds inputs and labels that are neither trained on nor reported; `steps` is the
+    number of steps of the run. `criterion` is needed for the gamma of a focal loss, and `batch`,
+    the batch size, spaces the looks (see `Radius`). `predict(inputs)` replaces the model in
+    evaluation mode; `extra` is the number of examples that a look passes forward besides the
+    control split. An `actuator`, a name or an object of your own, replaces the one of the settings.
+    If FSDP2 shards the model, all processes call `step` with the same control examples, and move
+    alike.
 
     >>> import torch
     >>> model, data = torch.nn.Linear(3, 2), (torch.randn(50, 3), torch.arange(50) % 2)
@@ -67,7 +68,7 @@ class RadiusControl:
             predict = partial(logits_of, as_logits_model(model, self.x)[0])
             check_split(predict, self.x, self.y, next(model.parameters()).dtype)
         self.predict = predict
-        # Processes that shard the weights look at the same examples, and must decide alike.
+        # Processes that shard the weights must take the same decision.
         groups = ranks_of(model.parameters())
         self.share: Callable[[Reading], Reading] = partial(
             mean_reading, groups=groups, device=self.x.device
@@ -90,39 +91,39 @@ class RadiusControl:
         self.return_step = self.settings.return_step(steps)
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
-        self.saw_infinite = False  # said once
+        self.warned_of_infinite_logits = False  # a warning was given
         self.look_seconds: list[float] = []  # of each look since the start, or the resumption
 
     @property
     def held(self) -> bool:
-        """Whether the control split is trained on from the next step, and nothing moves any more.
+        """Whether the control split is trained on from the next step, and the actuator is held.
 
-        It is so after the share `return_from` of the run. A loop of your own then adds the split
-        to its training data.
+        That begins at the share `return_from` of the run. A loop of your own must then add the
+        split to its training data.
         """
         return self.return_step is not None and self.steps_taken >= self.return_step
 
     def step(self) -> bool:
-        """Count a step of the optimizer, look where a look is due, and return whether it was."""
-        if self.held:  # the step was trained on the split: what a look would see is too good
+        """Count a step of the optimizer; look if a look is due, and return whether it was."""
+        if self.held:  # the split is trained on now, so a look would be too optimistic
             self.integrator.acted = 0
 
         self.steps_taken += 1
         if self.steps_taken == self.steps + 1:
-            self.tell_that_it_is_over()
+            self.warn_of_extra_steps()
         due = self.steps_taken % self.every == 0
         looks = due and self.settings.looks_after(self.steps_taken, self.steps)
         if looks:
             self.look(self.steps_taken / self.steps)
-        if self.steps_taken == self.steps and self.did_not_reach:
-            self.tell_that_it_did_not_reach()
+        if self.steps_taken == self.steps and self.has_error_at_bound:
+            self.warn_of_error_at_bound()
         return looks
 
     @property
-    def did_not_reach(self) -> bool:
-        """Whether the actuator stands at its bound, and the last look found an error all the same.
+    def has_error_at_bound(self) -> bool:
+        """Whether the actuator is at a bound, and the last look still found an error.
 
-        A radius may also end there because it is the right one.
+        Without an error, a radius at its bound is the right one.
         """
         if self.reading is None or not self.integrator.at_bound:
             return False
@@ -133,9 +134,9 @@ class RadiusControl:
         began = time_on(self.x.device)
         with torch.no_grad():
             logits = self.predict(self.x)
-        if not self.saw_infinite and not bool(torch.isfinite(logits).all()):
-            self.saw_infinite = True
-            self.tell_that_it_is_blind()
+        if not self.warned_of_infinite_logits and not bool(torch.isfinite(logits).all()):
+            self.warned_of_infinite_logits = True
+            self.warn_of_infinite_logits()
         if self.reading is None and logits.ndim == 2 and logits.shape[1] > 1:
             check_no_softmax(logits, "the control split")
         reading = self.share(read(self.settings.sensor, logits, self.y))
@@ -144,11 +145,11 @@ class RadiusControl:
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
         self.look_seconds.append(time_on(self.x.device) - began)
         if self.integrator.gave_up and not had_given_up:
-            self.tell_that_it_gave_up(before)
+            self.warn_that_moves_did_not_help(before)
         return reading
 
-    def tell_that_it_gave_up(self, before: dict[str, float]) -> None:
-        """Warn that moves did not help: how far the actuator went, and what became of the error."""
+    def warn_that_moves_did_not_help(self, before: dict[str, float]) -> None:
+        """Warn that moves did not help, with the path of the actuator and of the error."""
         after = self.actuator.values()
         moves = " and ".join(
             f"{name} went from {after[name]:.3g} to {before[name]:.3g}" for name in after
@@ -162,7 +163,7 @@ class RadiusControl:
             stacklevel=4,
         )
 
-    def tell_that_it_is_blind(self) -> None:
+    def warn_of_infinite_logits(self) -> None:
         """Warn that the logits of the control split say nothing."""
         warnings.warn(
             "control is blind: some logits of the control split are infinite or NaN. Nothing moves "
@@ -170,16 +171,16 @@ class RadiusControl:
             stacklevel=4,
         )
 
-    def tell_that_it_is_over(self) -> None:
-        """Warn that a loop goes on beyond the steps that the controller was made for."""
+    def warn_of_extra_steps(self) -> None:
+        """Warn that a loop takes more steps than the controller was made for."""
         warnings.warn(
-            f"control looks no more: it was made for {self.steps} steps, and the loop goes on; "
+            f"control stops looking: it was made for {self.steps} steps, but the loop goes on; "
             "give all of them, steps=epochs * len(loader)",
             stacklevel=3,
         )
 
-    def tell_that_it_did_not_reach(self) -> None:
-        """Warn at the end of a run that the actuator went all the way, and left an error."""
+    def warn_of_error_at_bound(self) -> None:
+        """Warn at the end of a run that the actuator reached its bound, and an error is left."""
         assert self.reading is not None
         values = " and ".join(
             f"{name} {value:.3g}" for name, value in self.actuator.values().items()
@@ -195,7 +196,7 @@ class RadiusControl:
         """Return the numbers of a row: the actuator, and what the last look found and did."""
         numbers = {f"control/{name}": value for name, value in self.actuator.values().items()}
         if self.reading is not None:
-            if math.isfinite(self.reading.standard_error):  # else the error is not known
+            if math.isfinite(self.reading.standard_error):  # else the error is unknown
                 numbers[f"control/{self.settings.sensor}"] = self.reading.error
                 numbers["control/standard_error"] = self.reading.standard_error
             numbers["control/acted"] = self.integrator.acted
@@ -211,7 +212,7 @@ class RadiusControl:
         return numbers
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that changes, as plain values, and what it is the state of."""
+        """Return the state as plain values, with the kind of sensor and actuator."""
         return self.kind | {
             "steps": self.steps_taken,
             "starts": self.actuator.state_dict(),
@@ -221,26 +222,26 @@ class RadiusControl:
 
     @property
     def kind(self) -> dict[str, str]:
-        """What is sensed and what is moved, which a state must agree with."""
+        """The sensor and the actuator, which a state must match."""
         return {"sensor": self.settings.sensor, "actuator": type(self.actuator).__name__}
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raise where a state is not that of a controller like this one."""
-        needed = ("steps", "starts", "integrator", "reading")
+        """Raise if a state is not of a controller like this one."""
+        needed = (*self.kind, "steps", "starts", "integrator", "reading")
         lacking = [name for name in needed if name not in (state or {})]
         if lacking:
-            raise ValueError(f"this is no state of a RadiusControl: it lacks {', '.join(lacking)}")
+            raise ValueError(f"not the state of a RadiusControl: it lacks {', '.join(lacking)}")
 
         own, other = list(self.actuator.state_dict()), list(state["starts"])
         if own != other:
             raise ValueError(
-                f"the state is of a controller of {', '.join(other)}, and this one is of "
+                f"the state is of a controller of {', '.join(other)}, but this one moves "
                 f"{', '.join(own)}: make it with the same actuator"
             )
         for name, mine in self.kind.items():
-            if state.get(name, mine) != mine:  # earlier versions kept neither
+            if state[name] != mine:
                 raise ValueError(
-                    f"the state is of a controller with the {name} {state[name]}, and this one "
+                    f"the state is of a controller with the {name} {state[name]}, but this one "
                     f"has {mine}: make it with the same {name}"
                 )
 
@@ -250,16 +251,16 @@ class RadiusControl:
         self.actuator.load_state_dict(state["starts"])
         self.steps_taken = state["steps"]
         self.reading = None if state["reading"] is None else Reading(*state["reading"])
-        # Its bounds are factors of the start, which may not be where this one was made.
+        # Bounds are relative to the start, which may differ from this controller's.
         self.integrator = self.settings.integrator(self.actuator)
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
         if self.steps_taken > self.steps:
-            self.tell_that_it_is_over()
+            self.warn_of_extra_steps()
 
 
 def time_on(device: torch.device) -> float:
-    """Return the time once the device has done what it was given before."""
+    """Return the time after the device has finished its queue."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -268,7 +269,7 @@ def time_on(device: torch.device) -> float:
 def mean_reading(
     reading: Reading, groups: "Sequence[dist.ProcessGroup]", device: torch.device
 ) -> Reading:
-    """Return the mean of what the processes of these groups have read; without any, the reading."""
+    """Return the mean reading of the processes of these groups; without groups, the reading."""
     if not groups:
         return reading
     total = reduced(torch.tensor(reading, dtype=torch.float64, device=device), groups)

@@ -1,4 +1,4 @@
-"""What a controller senses: a signed error of the confidence, and how exactly it is known."""
+"""The sensors of a controller: a signed error of the confidence, and its standard error."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ SensorName = Literal["log_temperature", "gap"]
 
 
 class SensorReading(NamedTuple):
-    """A number and its standard error, which is infinite where the number cannot be known."""
+    """A number and its standard error, which is infinite if the number is unknown."""
 
     value: float
     standard_error: float
@@ -26,7 +26,7 @@ UNKNOWN = SensorReading(0.0, math.inf)
 class Reading(NamedTuple):
     """One look at the control split: the signed error (above 0: too sure) and the accuracy.
 
-    The error is infinite where the network has not learned anything, -inf where all is right.
+    The error is inf if the network has not learned anything, -inf if all examples are right.
     """
 
     error: float
@@ -41,11 +41,11 @@ def log_temperature(
     *,
     probs: ArrayLike | None = None,
 ) -> SensorReading:
-    """Return log T of the temperature that fits best, above 0 where the network is too sure.
+    """Return log T of the temperature that fits best; above 0 the network is over-confident.
 
-    The standard error is that of an M-estimator: with g_i the slope of example i's NLL in log T
-    and h its mean curvature, sqrt(mean g_i^2 / N) / h. There is no finite T where every example is
-    right (log T is -inf) or the logits are no better than chance (inf); the error is then infinite.
+    The standard error is of an M-estimator: sqrt(mean g_i^2 / N) / h, with g_i the slope of example
+    i's NLL in log T and h the mean curvature. No T is finite if every example is right (log T is
+    -inf) or the logits are not better than chance (inf); the standard error is then infinite.
 
     Reference: Guo et al. (2017), arXiv 1706.04599; White (1982), Maximum likelihood estimation of
     misspecified models.
@@ -105,13 +105,13 @@ SENSORS: dict[SensorName, Callable[..., SensorReading]] = {
     "log_temperature": log_temperature,
     "gap": signed_gap,
 }
-# In the unit of each: the gain, and a growth of the error that says that moves went the wrong way.
+# By sensor, in its unit: the gain, and the growth of the error that shows a wrong direction.
 GAINS: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 1.0}
 WORSE: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 0.1}
 
 
 def read(sensor: SensorName, logits: Tensor, labels: Tensor) -> Reading:
-    """Return what a sensor says of the logits of a control split, with their accuracy."""
+    """Return the reading of a sensor on the logits of a control split, with their accuracy."""
     with known_logits():  # a controller has looked at them
         error = SENSORS[sensor](logits, labels)
     logits, labels = as_pair(logits, labels)

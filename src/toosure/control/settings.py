@@ -1,4 +1,4 @@
-"""The settings of radius control: what is steered by what, how often, and how far."""
+"""The settings of radius control: sensor, actuator, how often, and how far."""
 
 import math
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from toosure.control.integrator import Integrator
 from toosure.control.sensor import GAINS, SENSORS, WORSE, SensorName
 from toosure.metrics.inputs import check_choice
 
-LOOK_SHARE = 0.03  # of the forward and backward passes of training: what looks may cost
-DEFAULT_INTERVAL = 50  # steps between looks where the size of a batch is not known
-MAX_LOOKS = 120  # of a run: more often, and rho runs ahead of what the network can follow
+LOOK_SHARE = 0.03  # cost of looks, as a share of training's forward and backward passes
+DEFAULT_INTERVAL = 50  # steps between looks if the batch size is unknown
+MAX_LOOKS = 120  # of a run; with more, rho changes faster than the network can follow
 
 
 @dataclass(frozen=True)
 class Radius:
     """Steer rho of SAM by log T on a control split: a multiplicative integrator with a dead band.
 
-    Formula: every `every` steps log rho <- log rho + gain * log T where |log T| is above
-    `dead_band` standard errors. `actuator` is rho, gamma (of CSAM), both, or focal (the gamma of a
-    focal loss); `sensor` is log_temperature or gap (confidence minus accuracy), with a gain of 0.3
-    or 1 where none is given. `size` examples are cut from the training data (without it 2,000, at
-    most a tenth). Without `every`, looks are spaced so that they cost at most 3 % of the passes,
-    and that a run has 120 at most: a network answers a move only after many steps. One look
-    changes the actuator by at most the factor `rate`, all of them by `span`; `final` is the gain at
-    the end over that of the first half, `final_band` the dead band at the end (without it that of
-    the first half). Nothing moves before `start` and after `until`, shares of the run.
-    Where the accuracy falls by more than `guard` times what chance moves it (`AccuracyGuard`), the
-    last move is undone. Where the error grows although the actuator moved by a factor of 4 against
-    it, all these moves are (`DirectionGuard`), and nothing moves any more. `guard=inf` has neither.
+    Formula: every `every` steps log rho <- log rho + gain * log T if |log T| is above `dead_band`
+    standard errors. `actuator` is rho, gamma (of CSAM), both, or focal (the gamma of a focal loss);
+    `sensor` is log_temperature or gap (confidence minus accuracy), with a default gain of 0.3 or 1.
+    `size` examples are cut from the training data (by default 2,000, at most a tenth). Without
+    `every`, looks cost at most 3 % of the passes, and a run has at most 120, because a network
+    answers a move only after many steps. One look changes the actuator by at most the factor
+    `rate`, all together by `span`. `final` is the gain at the end relative to the first half,
+    `final_band` the dead band at the end (by default unchanged). The actuator moves only between
+    `start` and `until`, shares of the run. If the accuracy falls by more than `guard` times its
+    noise (`AccuracyGuard`), the last move is undone. If the error grows although the actuator moved
+    by a factor of 4 against it, all these moves are undone (`DirectionGuard`), and nothing moves
+    any more. `guard=inf` turns both off.
 
-    `weights` says which network is looked at: the raw one, or an average that the run follows.
-    From the share `return_from` of the run on, the control split is trained on as well, and the
-    actuator is held. Reference: docs/control.md.
+    `weights` is the network that is looked at: the raw one, or an average of the run. From the
+    share `return_from` of the run on, the control split is trained on as well, and the actuator is
+    held. Reference: docs/control.md.
 
     >>> Radius(gain=0.1).interval(size=2000, batch=256, passes=2, steps=5273)
     44
@@ -102,22 +102,22 @@ class Radius:
         return max(math.ceil(size / (LOOK_SHARE * 3 * passes * batch)), slow_enough)
 
     def return_step(self, steps: int) -> int | None:
-        """Return after how many of a run's steps the control split is trained on; None: never."""
+        """Return the step from which the control split is trained on; None for never."""
         return None if self.return_from is None else round(self.return_from * steps)
 
     def looks_after(self, step: int, steps: int) -> bool:
-        """Whether a look that is due after a step is taken; none once the split is trained on."""
+        """Whether a look after this step is allowed; not once the split is trained on."""
         return_step = self.return_step(steps)
         if return_step is not None and step > return_step:
             return False
         return self.start <= step / steps <= self.until
 
     def ever_looks(self, every: int, steps: int) -> bool:
-        """Whether a run of so many steps has a look, one being due `every` so many."""
+        """Whether a run of `steps` steps has a look at all."""
         return any(self.looks_after(step, steps) for step in range(every, steps + 1, every))
 
     def integrator(self, actuator: Actuator) -> Integrator:
-        """Return the controller of these settings, bounded by what the actuator can do."""
+        """Return the controller of these settings, within the bounds of the actuator."""
         gain = GAINS[self.sensor] if self.gain is None else self.gain
         return Integrator(
             gain=gain,
@@ -133,7 +133,7 @@ class Radius:
 
 
 def checked_settings(settings: Radius | None, own_loop: bool) -> Radius:
-    """Return the settings, or the default ones; refuse those that a loop of one's own decides."""
+    """Return the settings, or the defaults; raise on settings that are only for `toosure train`."""
     if settings is None:
         return Radius()
     if not isinstance(settings, Radius):

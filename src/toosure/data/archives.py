@@ -1,4 +1,4 @@
-"""Open .tar, .tar.gz and .zip files from strangers: plain files only, and a limit on their size."""
+"""Open untrusted .tar, .tar.gz and .zip files: regular files only, up to a limit of size."""
 
 import gzip
 import shutil
@@ -78,9 +78,9 @@ def errors_name(archive: Path) -> Iterator[None]:
 def members(archive: Path, limit: int) -> Iterator[Member]:
     """Yield the plain files of an archive, in order; raise `Refused` at anything else.
 
-    Refused are names that lead out of the folder, links, devices, encrypted or repeated members,
+    Names that lead out of the folder, links, devices, encrypted or repeated members are refused,
     and more than `limit` bytes in all, claimed or found. Use it inside `with errors_name(archive)`,
-    and exhaust it: the checksum of a .gz comes last, and no member is verified before that.
+    and exhaust it: the checksum of a .gz comes last, and verifies all members.
     """
     is_zip = zipfile.is_zipfile(archive)
     candidates = zip_members(archive) if is_zip else tar_members(archive, limit)
@@ -113,7 +113,7 @@ def tar_members(archive: Path, limit: int) -> Iterator[Member]:
                 if member.isdir():
                     continue
                 if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-                    raise Refused(f"{member.name} is no plain file but a link or a device")
+                    raise Refused(f"{member.name} is a link or a device, not a file")
                 content = tar.extractfile(member)
                 assert content is not None  # it is a plain file
                 yield Member(member.name, member.size, content)
@@ -147,10 +147,10 @@ def check_name(name: str) -> None:
 
 
 def unpack(archive: Path, folder: Path, limit: int) -> Path:
-    """Unpack an archive of one folder beside its target, then rename it: all of it, or nothing.
+    """Unpack an archive of one folder beside its target, then rename it: everything or nothing.
 
-    `folder` is the target; its name must be that of the archive's one top folder. `limit` bounds
-    the bytes in all. A rest that a killed process left behind is deleted first.
+    `folder` is the target, named like the archive's single top folder. `limit` bounds the number of
+    bytes. Leftovers of a killed process are deleted first.
     """
     temporary = folder.with_name(f".{folder.name}.unpacking")
     with locked(archive):

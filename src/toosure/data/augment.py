@@ -21,7 +21,7 @@ def crop_and_flip(
     """
     count, _, height, width = x.shape
     offsets = torch.randint(0, 2 * padding + 1, (2, count), generator=generator, device=x.device)
-    # The flips are drawn even where none is wanted, so that `flip` does not change the crops.
+    # Flips are always drawn, so that `flip` does not change the crops.
     mirror = torch.randint(0, 2, (count, 1), generator=generator, device=x.device).bool() & flip
     padded = F.pad(x, (padding,) * 4)
 

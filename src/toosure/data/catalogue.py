@@ -20,12 +20,14 @@ class Source:
     """Describe a data set: what it is, which files it needs, and how to get them."""
 
     about: str
+    shape: tuple[int, ...]  # of an image; at the default `size`, if images differ
+    classes: int
     needs: tuple[tuple[str, ...], ...]  # files or folders, each with its alternative places
     licence: str
     page: str
     downloads: tuple[Download, ...] = ()  # one for each of `needs`, or none
-    manual: str = ""  # what to do by hand, where nothing can be downloaded
-    size: int = 0  # bytes; 0 where the downloads give it
+    manual: str = ""  # what to do by hand, if nothing can be downloaded
+    size: int = 0  # bytes; 0 if the downloads give it
     also_needs: tuple[str, ...] = ()  # other data sets that are read together with it
     contents: tuple[str, ...] = ()  # glob patterns that a folder among `needs` must match
 
@@ -53,6 +55,7 @@ class Source:
 
 def idx_source(
     about: str,
+    classes: int,
     folders: tuple[str, ...],
     base_url: str,
     files: dict[str, tuple[str, int]],
@@ -68,7 +71,7 @@ def idx_source(
         Download(f"{base_url}{name}.gz", f"{folders[0]}/{name}.gz", f"md5:{md5}", size)
         for name, (md5, size) in files.items()
     )
-    return Source(about, needs, licence, page, downloads)
+    return Source(about, (1, 28, 28), classes, needs, licence, page, downloads)
 
 
 def cifar_source(
@@ -78,6 +81,8 @@ def cifar_source(
     url = f"https://www.cs.toronto.edu/~kriz/{archive}"
     return Source(
         about=f"50,000 + 10,000 colour images of 32 x 32, {classes} classes",
+        shape=(3, 32, 32),
+        classes=classes,
         needs=((folder, archive),),
         licence="none stated",
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
@@ -92,6 +97,8 @@ def cifar_c_source(classes: int, record: int, digest: str, size: int) -> Source:
     url = f"{page}/files/{name}.tar?download=1"
     return Source(
         about=f"the {classes}-class test set under 15 corruptions (and 4 more), 5 severities",
+        shape=(3, 32, 32),
+        classes=classes,
         needs=((name,),),
         licence="CC BY 4.0",
         page=page,
@@ -106,12 +113,15 @@ IMAGENET_TERMS = "ImageNet's terms: non-commercial research, education"
 SOURCES: dict[str, Source] = {
     "digits": Source(
         about="1,797 grey images of 8 x 8, 10 classes; comes with scikit-learn",
+        shape=(1, 8, 8),
+        classes=10,
         needs=(),
         licence="CC BY 4.0",
         page="https://archive.ics.uci.edu/dataset/80",
     ),
     "mnist": idx_source(
         about="60,000 + 10,000 grey images of 28 x 28, 10 digits",
+        classes=10,
         folders=("mnist", "MNIST/raw"),
         base_url="https://ossci-datasets.s3.amazonaws.com/mnist/",
         files={
@@ -125,6 +135,7 @@ SOURCES: dict[str, Source] = {
     ),
     "fashion_mnist": idx_source(
         about="60,000 + 10,000 grey images of 28 x 28, 10 kinds of clothing",
+        classes=10,
         folders=("fashion_mnist", "FashionMNIST/raw"),
         base_url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         files={
@@ -138,6 +149,8 @@ SOURCES: dict[str, Source] = {
     ),
     "svhn": Source(
         about="73,257 + 26,032 colour images of 32 x 32, 10 digits",
+        shape=(3, 32, 32),
+        classes=10,
         needs=(
             ("svhn/train_32x32.mat", "train_32x32.mat"),
             ("svhn/test_32x32.mat", "test_32x32.mat"),
@@ -187,6 +200,8 @@ SOURCES: dict[str, Source] = {
     ),
     "tiny_imagenet": Source(
         about="100,000 + 10,000 colour images of 64 x 64, 200 classes",
+        shape=(3, 64, 64),
+        classes=200,
         needs=(("tiny-imagenet-200",),),
         licence=IMAGENET_TERMS,
         page="http://cs231n.stanford.edu/",
@@ -203,6 +218,8 @@ SOURCES: dict[str, Source] = {
     ),
     "imagenet": Source(
         about="1,281,167 + 50,000 colour photographs, 1,000 classes",
+        shape=(3, 224, 224),
+        classes=1000,
         needs=(("imagenet/train",), ("imagenet/val",)),
         licence=IMAGENET_TERMS,
         page="https://www.image-net.org/download.php",
@@ -213,6 +230,8 @@ SOURCES: dict[str, Source] = {
     ),
     "imagenet_c": Source(
         about="ImageNet's validation set under 15 corruptions (and 4 more), 5 severities",
+        shape=(3, 224, 224),
+        classes=1000,
         needs=(("imagenet-c",),),
         licence="CC BY 4.0",
         page="https://zenodo.org/records/2235448",

@@ -130,7 +130,7 @@ def convert_batch(
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
         raise ValueError(f"{path} holds no images: 'data' must be a uint8 array (N, 3072)")
 
-    # Only a flat list: numpy would expand lists in lists, which may repeat one another endlessly.
+    # Only a flat list: numpy would expand nested lists, which may repeat each other endlessly.
     if isinstance(labels, list) and all(type(label) is int for label in labels):
         labels = np.asarray(labels)
     if not (

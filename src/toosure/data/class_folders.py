@@ -34,7 +34,7 @@ def labelled_files(files: Sequence[tuple[Path, int]]) -> LabelledFiles:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the sorted names of the subfolders; hidden ones are no classes."""
+    """Return the sorted names of the subfolders, without hidden ones."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))

@@ -22,7 +22,7 @@ class Images:
     test_y: Tensor
     names: tuple[str, ...]
     white: int = 255  # the largest value a pixel can have
-    val: tuple[Tensor, Tensor] | None = None  # a published validation set, where there is one
+    val: tuple[Tensor, Tensor] | None = None  # a published validation set, if there is one
     mirror: bool = True  # whether a mirrored image keeps its label; a mirrored digit does not
 
 
@@ -64,9 +64,9 @@ class Split:
 class Dataset:
     """Hold the splits of a data set in memory, standardised: x = (pixel / white - mean) / std.
 
-    Where the images stay on disk, `stream` holds all training images, `train` the part of them
-    that is kept in memory to be measured, and `test` is on disk too (its x is an `ImageFiles`).
-    `shift` is a corruption to apply to the test set, or a corrupted test set as published.
+    If the images stay on disk, `stream` holds all training images, `train` the ones in memory that
+    are measured, and `test` is on disk, too (its x is an `ImageFiles`). `shift` is a corruption to
+    apply to the test set, or a published corrupted test set.
     """
 
     train: Split

@@ -21,7 +21,7 @@ NETWORK_ERRORS = (
     http.client.HTTPException,
     ssl.SSLError,
 )
-Progress = Callable[[int, int | None], None]  # bytes so far, total bytes where that is known
+Progress = Callable[[int, int | None], None]  # bytes so far, total bytes if known
 
 
 def checksum(path: Path, kind: str = "sha256") -> str:
@@ -43,7 +43,7 @@ def verify_file(path: Path, digest: str, size: int | None = None) -> None:
 
 
 def partial_path(target: Path) -> Path:
-    """Return where a file lies while it is being downloaded."""
+    """Return the path of a file while it is being downloaded."""
     return target.with_name(f".{target.name}.part")
 
 
@@ -69,7 +69,7 @@ def fetch(
             lock_file(out, f"downloading {target}")
             append_missing(url, out, size, progress or (lambda received, total: None))
             out.flush()
-            # Verified while the lock is held: nobody else may write to the file meanwhile.
+            # Verify while the lock is held, so that no other process writes to the file.
             verify_or_empty(url, out, target, digest, size)
     except OSError as error:
         raise ValueError(f"cannot write to {target.parent}: {error}; nothing came") from error
@@ -113,7 +113,7 @@ def lock_file(file: BinaryIO, action: str) -> None:
 
 
 def append_missing(url: str, out: BinaryIO, size: int | None, progress: Progress) -> None:
-    """Append the missing bytes of `url` to `out`; an error says how far the download came."""
+    """Append the missing bytes of `url` to `out`; errors name the number of bytes received."""
     received = out.tell()
     if received and received == size:
         return  # the last attempt got every byte, and ended before they were verified
@@ -141,7 +141,7 @@ def append_missing(url: str, out: BinaryIO, size: int | None, progress: Progress
 
 
 def resume_hint(out: BinaryIO) -> str:
-    """Say that nothing was installed, and from which byte the next call resumes."""
+    """Return a hint that nothing was installed, and from which byte the next call resumes."""
     resume = f": ask again to go on from byte {out.tell():,}" if out.tell() else ""
     return f"nothing was installed{resume}"
 
@@ -162,7 +162,7 @@ def open_at(url: str, start: int) -> HTTPResponse | addinfourl:
 def start_and_total(response: HTTPResponse | addinfourl, requested: int) -> tuple[int, int | None]:
     """Return the byte at which a response starts and the size of the whole file.
 
-    The start is 0 where the server ignored the requested range.
+    The start is 0 if the server ignored the requested range.
     """
     start = requested if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
     length = response.headers.get("Content-Length")

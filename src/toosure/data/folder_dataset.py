@@ -1,4 +1,4 @@
-"""Make a data set from lists of image files: in memory where it fits, else streamed from disk."""
+"""Make a data set from lists of image files: in memory if it fits, else streamed from disk."""
 
 from dataclasses import dataclass, replace
 from typing import cast
@@ -105,7 +105,7 @@ def memory_gb(count: int, size: int) -> float:
 
 
 def hold_out_files(files: LabelledFiles, test: int | None, seed: int) -> dict[str, LabelledFiles]:
-    """Hold out a test set by seed where none is published, as `hold_out` does with images."""
+    """Hold out a test set by seed if none is published, as `hold_out` does with images."""
     count = -(-len(files) // 5) if test is None else test
     test_seed = derive_seed(seed, DataStream.TEST_SPLIT)
     test_indices, train_indices = draw_indices("labelled", len(files), [count, None], test_seed)
@@ -191,5 +191,5 @@ def split_on_disk(
 ) -> Split:
     """Make a split whose x is an `ImageFiles`; `y` are the labels after noise."""
     x = ImageFiles(files.names, reading.size, mean, std, reading.workers, resize=reading.resize)
-    # `Split.x` is annotated as a tensor, which it nearly always is; what takes both kinds checks.
+    # `Split.x` is annotated as a tensor, which it nearly always is; code for both kinds checks.
     return Split(cast(Tensor, x), y, files.labels, indices)

@@ -50,11 +50,11 @@ def image_file(name: bytes | np.void) -> str | MemberFile:
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Take the place of the tensor x in a split whose images are on disk; read it in parts.
+    """Replace the tensor x of a split with images on disk, which are read in parts.
 
-    It has a length, a shape and a device, and `split` yields standardised parts. Names lie in one
-    array of bytes, which worker processes share; a list of a million strings they would copy.
-    `workers=None` takes one process per core, at most 16; 0 decodes in this process.
+    It has a length, a shape and a device, and `split` yields standardised parts. Names are one
+    array of bytes, which worker processes share; they would copy a list of strings. `workers=None`
+    takes one process per core, at most 16; 0 decodes in this process.
     """
 
     names: np.ndarray  # (N,) paths as bytes, or places in shards
@@ -64,7 +64,7 @@ class ImageFiles:
     workers: int | None = None
     shift: Shift | None = None  # a corruption applied as the images are read in order
     seed: int = 0  # of the shift
-    resize: int | None = None  # the shorter side before the cut to `size`, where it differs
+    resize: int | None = None  # the shorter side before the cut to `size`, if it differs
 
     @property
     def shape(self) -> torch.Size:

@@ -62,7 +62,7 @@ def tiny_imagenet(
 
 
 def list_tiny_test(folder: Path, names: tuple[str, ...]) -> LabelledFiles:
-    """List val/images by val_annotations.txt, or class folders where somebody has sorted them."""
+    """List val/images by val_annotations.txt, or by class folders if they were sorted."""
     images = folder / "images"
     paths = images.iterdir() if images.is_dir() else ()
     unsorted = {path.name for path in paths if is_image(path)}
@@ -74,7 +74,7 @@ def list_tiny_test(folder: Path, names: tuple[str, ...]) -> LabelledFiles:
 def list_annotated(folder: Path, images: set[str], names: tuple[str, ...]) -> LabelledFiles:
     """List each of val/images once, in the order of val_annotations.txt, which must name them all.
 
-    Its lines hold a file, its class, and more that is not used, separated by tabs.
+    Its lines hold a file, its class, and unused columns, separated by tabs.
     """
     annotations = folder / "val_annotations.txt"
     if not annotations.is_file():
@@ -120,7 +120,7 @@ def imagenet(
     limit_gb: float = 8.0,
     workers: int | None = None,
 ) -> Dataset:
-    """Load ImageNet from imagenet/train/WNID/ and imagenet/val/WNID/, streamed where it is large.
+    """Load ImageNet from imagenet/train/WNID/ and imagenet/val/WNID/, streamed if it is large.
 
     The test images are its published validation set; `val` of the training images are held out.
     With `val=0`, `val_share` of the published validation images (0.2), drawn by seed, validate
@@ -137,8 +137,8 @@ def imagenet(
     if val_share:
         if val:
             raise ValueError(
-                f"val_share takes validation images from the published ones, and val={val} from "
-                "those of training: say val=0"
+                f"val_share takes validation images from the published ones, but val={val} from "
+                "the training images: say val=0"
             )
         files["val"], files["test"] = share_published(published, val_share, seed)
 
@@ -185,8 +185,8 @@ def imagenet_c(
     """Load ImageNet with the published images of one corruption as its shifted test set.
 
     They are read from imagenet-c/CORRUPTION/SEVERITY/WNID/: all of them, whatever `test` is, and
-    uncut, because they were cut from ImageNet's images as `imagenet` cuts its own. With `val_share`
-    those made from images that validate are left out.
+    uncut, because they were cut like `imagenet`'s own. With `val_share`, twins of validation images
+    are left out.
     Reference: Hendrycks and Dietterich (2019), Benchmarking neural network robustness to common
     corruptions and perturbations, arXiv 1903.12261.
     """
@@ -214,9 +214,9 @@ def imagenet_c(
 def corrupted_files(
     corruption: str, severity: int, root: Path, val_share: float = 0.0, seed: int = 0
 ) -> LabelledFiles:
-    """List the published images of one corruption, without those of images that validate.
+    """List the published images of one corruption, except twins of validation images.
 
-    An image and its corrupted twin have the same class and, but for the suffix, the same name.
+    An image and its corrupted twin have the same class and, except for the suffix, the same name.
     """
     (folder,) = locate("imagenet_c", root)
     check_severity(severity)

@@ -25,7 +25,7 @@ def locate(name: str, root: Path, download: bool = False) -> list[Path]:
 
 
 def how_to_get(name: str) -> str:
-    """Say how to get a data set: which command downloads it, or what to do by hand."""
+    """Return how to get a data set: the command that downloads it, or what to do by hand."""
     source = SOURCES[name]
     if not source.downloads:
         return f"{name} is not downloaded for you. From {source.page}: {source.manual}"
@@ -51,7 +51,7 @@ def obtain(name: str, root: Path, progress: Callable[[str], Progress] | None = N
     # A data set has one download for each of its needs, or none at all.
     for places, download in zip(source.needs, source.downloads, strict=False):
         place = source.find_place(root, places)
-        # A file that lies where the download would go is verified once more.
+        # A file that is there already is verified again.
         if place is None or place == download.target:
             install(download, root, progress and progress(download.target))
 

@@ -1,9 +1,9 @@
 """A pickle reader that can build plain values and numpy arrays, and nothing else.
 
-A pickle may name any function and have it called. This reader knows nine names, numpy's but for
-one, and answers each with a stand-in written here, so that not even numpy's own unpickling code,
-which trusts its input, sees the file. A pickle can also reuse one value many times at a cost of one
-byte each, so everything that would copy, hash or print a value each time is bounded or refused.
+A pickle may call any function by its name. This reader knows nine names, all but one of numpy, and
+answers each with a stand-in written here, because numpy's own unpickling code trusts its input. A
+pickle can also reuse one value many times at a cost of one byte each, so everything that would
+copy, hash or print a value each time is bounded or refused.
 """
 
 import io
@@ -19,12 +19,12 @@ PLAIN_DTYPE = re.compile(r"[<>=|]?[biuf][0-9]{1,2}")  # u1, <f8: how numpy write
 
 
 class DtypeStandIn:
-    """Stand for a numpy dtype: only plain numbers, no objects and no records."""
+    """Stand-in for a numpy dtype: only plain numbers, no objects and no records."""
 
     def __init__(self, code: object, *_: object) -> None:
         code = code.decode("ascii") if isinstance(code, bytes) else code
         if not isinstance(code, str) or not PLAIN_DTYPE.fullmatch(code):
-            raise UnpicklingError(f"refused: {describe(code)} is no type of plain numbers")
+            raise UnpicklingError(f"refused: {describe(code)} is not a type of plain numbers")
         self.dtype = np.dtype(code)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -35,7 +35,7 @@ class DtypeStandIn:
 
 
 class ArrayStandIn:
-    """Stand for a numpy array until its bytes have been read."""
+    """Stand-in for a numpy array until its bytes have been read."""
 
     array: np.ndarray
 
@@ -48,7 +48,7 @@ class ArrayStandIn:
 
 
 class FunctionStandIn:
-    """Stand for a function: a pickle can call it, and cannot set anything about it."""
+    """Stand-in for a function: a pickle can call it, but not change it."""
 
     __slots__ = ("function",)
 
@@ -72,7 +72,7 @@ def describe(value: object) -> str:
 
 
 class NumbersOnlyUnpickler(pickle._Unpickler):
-    """Refuse every name but nine, sets, keys that are no text, and more bytes than the file has.
+    """Refuse all but nine names, sets, keys that are not text, and more bytes than the file has.
 
     It extends the reader written in Python, not the one in C, which allocates as many values as a
     number in the file says: nine bytes can ask it for 64 GB.
@@ -134,7 +134,7 @@ class NumbersOnlyUnpickler(pickle._Unpickler):
         """Set alternating keys and values; a key of nested tuples would take hours to hash."""
         keys = items[::2]
         if not isinstance(target, dict) or not all(isinstance(k, str | bytes) for k in keys):
-            raise UnpicklingError("refused: a key that is no text")
+            raise UnpicklingError("refused: a key that is not text")
         target.update(zip(keys, items[1::2], strict=True))
 
     # What follows replaces the base class's handlers of single pickle instructions.

@@ -13,7 +13,7 @@ class DataStream(IntEnum):
     """What is drawn by the seed of a data set."""
 
     LABEL_NOISE = 1
-    TEST_SPLIT = 2  # where no test set is published
+    TEST_SPLIT = 2  # if no test set is published
     WATCHED = 3  # training images that are kept in memory while the others are streamed
     SHARED_VALIDATION = 4  # validation images taken from the published ones
 

@@ -1,4 +1,4 @@
-"""Where the images of a tar shard lie and what their labels are, so that any of them can be read.
+"""The index of a tar shard: the places of its images and their labels, for random access.
 
 A tar archive has no list of its members: all headers are read once, and what they say is kept in a
 file beside the shard, NAME.tar.index.npz, until the size or the time of the shard changes.
@@ -40,7 +40,7 @@ class ShardIndex:
 
 
 def index_of(shard: Path, label: str) -> ShardIndex:
-    """Return the index kept beside a shard, or make it, and keep it where the folder allows that.
+    """Return the index beside a shard; make and keep it if it is missing.
 
     `label` is the key of the label in .json members.
     """
@@ -58,7 +58,7 @@ def index_of(shard: Path, label: str) -> ShardIndex:
 
 
 def load_index(kept: Path, made_from: str) -> ShardIndex | None:
-    """Return an index that was kept, or None if there is none of this very shard."""
+    """Return a stored index; None if there is none of exactly this shard."""
     try:
         with open(kept, "rb") as file, NpzFile(file, allow_pickle=False) as arrays:
             if str(arrays["made_from"]) != made_from:
@@ -119,7 +119,7 @@ def add_member(members: Members, tar: tarfile.TarFile, member: tarfile.TarInfo, 
         return
 
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-        raise Refused(f"{member.name} is no plain file but a link or a device")
+        raise Refused(f"{member.name} is a link or a device, not a file")
     sample = str(path.parent / stem)
     if suffix in SUFFIXES:
         if sample in members.images:
@@ -146,7 +146,7 @@ def read_text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     try:
         return content.read().decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"{member.name} is no text in UTF-8") from error
+        raise Refused(f"{member.name} is not text in UTF-8") from error
 
 
 def json_label(text: str, label: str, name: str) -> str | None:
@@ -204,7 +204,7 @@ def member_places(shards: list[Path], indices: list[ShardIndex]) -> np.ndarray:
 
 
 class MemberFile(io.BytesIO):
-    """The content of one member, which goes by the names of its shard and of itself."""
+    """The content of one member, named by its shard and itself."""
 
     def __init__(self, content: bytes, title: str) -> None:
         super().__init__(content)

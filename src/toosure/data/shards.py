@@ -1,4 +1,4 @@
-"""Images in tar shards, as WebDataset writes them: NAME.jpg beside NAME.cls or NAME.json."""
+"""Images in tar shards, as WebDataset writes them: NAME.jpg with NAME.cls or NAME.json."""
 
 import glob
 import os
@@ -86,7 +86,7 @@ def patterns_of_parts(path: Path, val_path: Path | None, test_path: Path | None)
 
 
 def expand(pattern: Path) -> list[Path]:
-    """Return the shards that a pattern, a folder or a path stands for, in a fixed order."""
+    """Return the shards of a pattern, a folder or a path, in a fixed order."""
     if ADDRESS.match(str(pattern)):
         raise ValueError(f"shards are read from local paths; got {pattern}")
     if pattern.is_dir():
@@ -142,7 +142,7 @@ def expansions(pattern: str) -> Iterator[str]:
 
 
 def choices_of(inside: str) -> list[str]:
-    """Return what braces stand for: numbers as wide as the first, or words between commas."""
+    """Return the choices in braces: numbers as wide as the first, or words between commas."""
     if not (ends := RANGE.fullmatch(inside)):
         return inside.split(",")
     first, last = ends.groups()
@@ -160,7 +160,7 @@ def check_once(tars: list[Path]) -> None:
 
 
 def read_indices(tars: list[Path], label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the images of some shards lie, and their labels as text."""
+    """Return the places of the images in some shards, and their labels as text."""
     # Each process has its own order: several make the missing indices of many shards together.
     order = Random(os.getpid()).sample(tars, len(tars))
     index_by_tar = {tar: index_of(tar, label) for tar in order}

@@ -72,14 +72,14 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
 def check_unpacked_size(path: Path) -> None:
     """Raise if the elements of a .mat file (version 5) unpack to more than MAX_BYTES.
 
-    After a header of 128 bytes, whose last two give the byte order, each element starts with a tag:
+    A header of 128 bytes ends in two bytes for the byte order. Then each element starts with a tag:
     its type and its length, of 4 bytes each.
     """
     total = 0
     with open(path, "rb") as file:
         mark = file.read(128)[126:128]
         if mark not in (b"IM", b"MI"):
-            raise ValueError("it is no .mat file of version 5")
+            raise ValueError("it is not a .mat file of version 5")
         order: Literal["little", "big"] = "little" if mark == b"IM" else "big"
 
         while len(tag := file.read(8)) == 8:

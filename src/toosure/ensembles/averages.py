@@ -1,7 +1,7 @@
 """Averages of the weights along training: EMA, SWA, and SWAG's Gaussian around the average.
 
-An average sees the weights after every step (`update`) and yields the weights to predict with
-(`draws`): one set, or several whose probabilities are averaged.
+An average gets the weights after every step (`update`) and yields the weights to predict with
+(`draws`): one set, or several, and the probabilities are averaged.
 """
 
 import math
@@ -16,7 +16,7 @@ from toosure.ensembles.noise import generator_for
 
 
 class WeightAverage:
-    """One set of averaged weights; `update` of a subclass says which weights count, how much."""
+    """One set of averaged weights; `update` of a subclass weighs the weights."""
 
     def __init__(self) -> None:
         self.count = 0  # sets of weights taken in
@@ -150,7 +150,7 @@ class SWAG(SWA):
             noise = torch.randn(mean.shape, generator=generator, device=mean.device).to(mean)
             weights.append(mean + variance.sqrt() * noise / math.sqrt(2))
 
-        if kept > 1:  # one deviation says nothing of a covariance
+        if kept > 1:  # a single deviation gives no covariance
             factors = torch.randn(kept, generator=generator, device=self.mean[0].device).tolist()
             scale = 1 / math.sqrt(2 * (kept - 1))
             for factor, deviation in zip(factors, self.deviations, strict=True):
@@ -163,18 +163,12 @@ class SWAG(SWA):
 
     def load_state_dict(self, state: dict[str, Any], like: Sequence[Tensor]) -> None:
         super().load_state_dict(state, like)
-        self.variance = on_device_of(like, state.get("variance") or variance_of_before(state))
+        self.variance = on_device_of(like, state["variance"])
         self.deviations = [on_device_of(like, each) for each in state["deviations"]]
 
 
-def variance_of_before(state: dict[str, Any]) -> list[Tensor]:
-    """Return the variance from a state of an earlier version, which kept means of squares."""
-    pairs = zip(state.get("square", []), state["mean"], strict=False)
-    return [(square - mean.square()).clamp(min=0) for square, mean in pairs]
-
-
 def on_device_of(like: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors on the devices of others; none where there are none."""
+    """Return tensors on the devices of others; none if there are none."""
     return [t.to(w.device) for t, w in zip(tensors, like, strict=bool(tensors))]
 
 

@@ -55,7 +55,7 @@ class BatchEnsemble(Mixture):
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Give every convolution and linear layer its fast weights."""
-        weighted_layers(model)  # raises where there are none
+        weighted_layers(model)  # raises if there are none
         generator = torch.Generator().manual_seed(self.seed)
         replace_layers(model, lambda name, layer: self.converted(layer, generator))
         self.fast = [p for layer in member_layers(model) for p in layer.fast_weights()]
@@ -89,7 +89,7 @@ class BatchEnsemble(Mixture):
 
 
 class MemberLayer(nn.Module):
-    """A layer whose rows belong to members, in equal blocks one after another."""
+    """A layer with rows of all members, in equal blocks."""
 
     def __init__(self, layer: Weighted, read: Tensor, given: Tensor) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class MemberLayer(nn.Module):
 
 
 def rows_per_member(rows: int, members: int) -> int:
-    """Return how many rows each member has; raise where they are not equally many."""
+    """Return the number of rows per member; raise if members have different numbers."""
     if rows % members:
         raise ValueError(
             f"{rows} rows cannot be split over {members} members: call objective.predict(model, x)"
@@ -133,7 +133,7 @@ def repeated(x: Tensor, members: int) -> Tensor:
 
 
 def logits_of_members(model: nn.Module, x: Tensor, members: int) -> Tensor:
-    """Return the logits of each member, (M, N, C), of a network whose rows belong to members."""
+    """Return the logits of each member, (M, N, C), of a network with rows of all members."""
     logits: Tensor = model(repeated(x, members)).unflatten(0, (members, len(x)))
     return logits
 

@@ -45,7 +45,7 @@ class BayesianMixture(Mixture):
         return share * self.divergence(model)
 
     def scale_tensor(self, like: Tensor) -> Tensor:
-        """Return beta_t on the device, where a CUDA graph can follow it."""
+        """Return beta_t on the device, so that a CUDA graph can read it."""
         return torch.tensor(self.scale(), device=like.device, dtype=torch.float32)
 
     @torch.no_grad()

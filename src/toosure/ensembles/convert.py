@@ -41,7 +41,7 @@ def children(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
 
 
 def weighted_layers(model: nn.Module) -> dict[str, Weighted]:
-    """Return the convolutions and linear layers by name; raise where there are none."""
+    """Return the convolutions and linear layers by name; raise if there are none."""
     layers = {path: layer for path, _, _, layer in children(model) if isinstance(layer, Weighted)}
     if not layers:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A deep ensemble: networks that differ in where they start and in the order of their data."""
+"""A deep ensemble: networks with different initial weights and orders of data."""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -40,7 +40,7 @@ class DeepEnsemble(Mixture):
     torch.Size([2, 6, 3])
     """
 
-    streams: ClassVar[bool] = False  # members read training examples of their own
+    streams: ClassVar[bool] = False  # members read their own training examples
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class DeepEnsemble(Mixture):
     # -- batches ------------------------------------------------------------------------------
 
     def prepare(self, model: nn.Module, batch: Batch, part: int = 0) -> tuple[Tensor, ...]:
-        """Return inputs (M, N, ...) and labels (M, N): those of each member's own run."""
+        """Return inputs (M, N, ...) and labels (M, N), as each member's own run would see them."""
         step = self.taken if part == 0 else self.taken - 1
         self.count_step(model, part)
         x, labels, indices = batch

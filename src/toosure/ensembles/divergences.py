@@ -38,7 +38,7 @@ def cauchy_kl(place: Tensor, scale: Tensor, prior_place: float, prior_scale: flo
 def annealing(step: int, steps: int | None, share: float) -> float:
     """Return the factor of the divergence at a step, counted from 0: it rises to 1 and stays.
 
-    Formula: min(1, (step + 1) / (share * steps)); 1 where the length of training is not known.
+    Formula: min(1, (step + 1) / (share * steps)); 1 if the length of training is unknown.
 
     >>> [annealing(step, 10, 0.8) for step in (0, 3, 7, 9)]
     [0.125, 0.5, 1.0, 1.0]
@@ -49,7 +49,7 @@ def annealing(step: int, steps: int | None, share: float) -> float:
 
 
 def softplus_inverse(value: float) -> float:
-    """Return the number whose softplus is `value`.
+    """Return the inverse softplus of `value`.
 
     >>> round(math.log1p(math.exp(softplus_inverse(0.5))), 6)
     0.5

@@ -28,7 +28,7 @@ def folded(members: Sequence[nn.Module], example: Tensor, narrow: int = 0) -> nn
     """Return the members as one network, (N, M * C, ...) to (N, M * classes), or None.
 
     Its parameters and buffers have the names of a member's, and are those of all members in a row.
-    Convolutions of up to `narrow` channels a member are dense ones. None where a layer is not
+    Convolutions of up to `narrow` channels a member are dense ones. None if a layer is not
     known here, or where the folded network does not compute what the members compute: one that
     concatenates channels, say.
     """
@@ -41,7 +41,7 @@ def folded(members: Sequence[nn.Module], example: Tensor, narrow: int = 0) -> nn
 
 
 def widened(member: nn.Module, count: int, narrow: int) -> nn.Module | None:
-    """Return a copy of a member with room for `count` of them; None where a layer has none."""
+    """Return a copy of a member with room for `count` of them; None if a layer has none."""
     network = deepcopy(member)
     for path, layer in list(network.named_modules()):
         widen = WIDER.get(type(layer))
@@ -125,7 +125,7 @@ class LinearOfMembers(nn.Module):
 
 
 class DenseConvolution(nn.Module):
-    """The convolutions of `count` members as one whose weights between members are 0.
+    """Join the convolutions of `count` members into one with zero weights between members.
 
     Its weight is that of a grouped convolution, (count * out, in, height, width). An infinite
     feature of one member makes all members NaN; such a run has diverged either way.
@@ -172,7 +172,7 @@ def is_narrow(layer: nn.Conv2d, narrow: int) -> bool:
 
 
 def wider_convolution(layer: nn.Conv2d, count: int) -> nn.Module | None:
-    """Return one convolution whose groups are the members'."""
+    """Return one convolution with a block of groups per member."""
     if layer.padding_mode != "zeros":
         return None
     wider: nn.Module = skip_init(

@@ -99,7 +99,7 @@ class LastLayerLaplace:
         return torch.cat([self.curvature.variance(phi, self.precision) for phi in parts])
 
     def inputs_of_head(self, features: Tensor) -> Tensor:
-        """Return the features in float64, with a 1 behind them where there is a bias."""
+        """Return the features in float64, with an appended 1 if there is a bias."""
         features = features.double()
         ones = features.new_ones(len(features), int(self.has_bias))
         return torch.cat([features, ones], 1)

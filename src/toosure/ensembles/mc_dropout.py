@@ -64,7 +64,7 @@ class MCDropout(Mixture):
         self.repeat = repeat
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
-        """Let the Dropout layers take masks that are drawn beforehand."""
+        """Let the Dropout layers use masks that are drawn in advance."""
         if self.where == "all":
             head = list(weighted_layers(model))[-1]
             replace_layers(model, lambda name, layer: self.dropped(name, layer, head))
@@ -129,13 +129,13 @@ class MCDropout(Mixture):
         return torch.stack(logits)
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return the logits without dropout, whose curvature is measured."""
+        """Return the logits without dropout, on which curvature is measured."""
         logits: Tensor = unwrapped(model)(x)
         return logits
 
 
 class SampledDropout(nn.Module):
-    """Drop what a mask says, or in training mode without a mask what torch draws."""
+    """Apply a mask; in training mode without a mask, apply torch's dropout."""
 
     def __init__(self, rate: float, channels: bool = False) -> None:
         super().__init__()

@@ -87,7 +87,7 @@ def hand_out(own: Sequence[nn.Parameter], shape: tuple[int, ...], common: Tensor
 
 
 def skeleton(member: nn.Module, training: bool) -> nn.Module:
-    """Return the architecture without weights; it is called with those of the stack."""
+    """Return the architecture without weights; it is called with the weights of the stack."""
     return deepcopy(member).to("meta").train(training)
 
 
@@ -143,7 +143,7 @@ def one_after_another(members: Sequence[nn.Module], example: Tensor) -> Callable
 def together(
     members: Sequence[nn.Module], example: Tensor, narrow: int
 ) -> Callable[[], None] | None:
-    """Return a pass of copies at once; None where `narrow` changes nothing."""
+    """Return a pass of copies at once; None if `narrow` changes nothing."""
     if narrow and not any(is_narrow(each, narrow) for each in convolutions(members[0])):
         return None
     copies = deepcopy(list(members))
@@ -166,7 +166,7 @@ def descend(members: Sequence[nn.Module], passes: Callable[[], list[Tensor]]) ->
 
 
 def recorded_passes(passes: Callable[[], None]) -> Callable[[], None]:
-    """Return passes that are replayed as a CUDA graph, after a few that warm up beside it."""
+    """Return passes that are replayed as a CUDA graph, after a few to warm up."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), warnings.catch_warnings():

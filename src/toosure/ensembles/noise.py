@@ -1,4 +1,4 @@
-"""Layers whose noise is drawn beforehand: by `prepare` for a step, by `predict` for a sample.
+"""Layers with noise that is drawn in advance: by `prepare` for a step, by `predict` for a sample.
 
 Two passes of SAM then see the same noise, and a CUDA graph reads it from tensors.
 """
@@ -18,7 +18,7 @@ Noise = tuple[Tensor, ...]
 
 @runtime_checkable
 class NoisyLayer(Protocol):
-    """A layer that computes with `noise` where it has some, and with the mean where it has none.
+    """A layer that computes with its `noise`, or with the mean if it has none.
 
     `draw` returns the noise of a batch.
     """

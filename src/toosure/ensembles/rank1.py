@@ -1,4 +1,4 @@
-"""Rank-1 Bayesian networks: BatchEnsemble whose fast weights have distributions."""
+"""Rank-1 Bayesian networks: BatchEnsemble with distributions over the fast weights."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -88,7 +88,7 @@ class Rank1(BayesianMixture):
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Give every convolution and linear layer factors with distributions."""
-        weighted_layers(model)  # raises where there are none
+        weighted_layers(model)  # raises if there are none
         generator = torch.Generator().manual_seed(self.seed)
 
         def make(name: str, layer: nn.Module) -> nn.Module | None:
@@ -148,7 +148,7 @@ class Rank1(BayesianMixture):
         return torch.cat(logits)
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return the prediction with all factors at their means, whose curvature is measured."""
+        """Return the prediction with all factors at their means, on which curvature is measured."""
         return log_mean_probability(logits_of_members(unwrapped(model), x, self.members))
 
 
@@ -200,5 +200,5 @@ class RandomMemberLayer(MemberLayer):
 
 
 def random_layers(model: nn.Module) -> list[RandomMemberLayer]:
-    """Return the layers whose fast weights are drawn."""
+    """Return the layers with random fast weights."""
     return [layer for layer in member_layers(model) if isinstance(layer, RandomMemberLayer)]

@@ -32,7 +32,7 @@ from toosure.processes.wrappers import unwrapped
 
 Estimator = Literal["flipout", "local"]
 SPREAD = 0.1  # standard deviation of rho at the start
-TINY = 1e-16  # under the root of a variance, whose slope at 0 is infinite
+TINY = 1e-16  # added under the root of a variance, as the root has an infinite slope at 0
 
 
 class VI(BayesianMixture):
@@ -81,7 +81,7 @@ class VI(BayesianMixture):
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Put a distribution over the weights of every convolution and linear layer."""
-        weighted_layers(model)  # raises where there are none
+        weighted_layers(model)  # raises if there are none
         generator = torch.Generator().manual_seed(self.seed)
 
         def make(name: str, layer: nn.Module) -> nn.Module | None:
@@ -137,7 +137,7 @@ class VI(BayesianMixture):
         return torch.stack(logits)
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return the logits of the mean network, whose curvature is measured."""
+        """Return the logits of the mean network, on which curvature is measured."""
         logits: Tensor = unwrapped(model)(x)
         return logits
 

@@ -3,10 +3,10 @@
 import math
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import Evaluation, metric_keys
+from toosure.sentences import did_you_mean
 from toosure.verdicts import plural
 
 # Where numbers lie that are no share: the others are between 0 and 1.
@@ -61,9 +61,8 @@ def parse_condition(text: str) -> Condition:
 
     name, comparison, number = match.groups()
     if name not in known_names():
-        near = get_close_matches(name.lower(), known_names(), 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known_names())}"
-        raise ValueError(f"{text!r}: no number {name!r}; {hint}")
+        hint = did_you_mean(name, known_names(), f"; there are {', '.join(known_names())}")
+        raise ValueError(f"{text!r}: no number {name!r}{hint}")
 
     try:
         bound = float(number)

@@ -17,6 +17,7 @@ from toosure.metrics.multilabel import (
     multilabel_calibration,
     pooled_table,
 )
+from toosure.sentences import listed
 from toosure.verdicts import MAX_HALF_WIDTH, plural, signed
 
 MAX_NAMED = 5  # labels that the verdict names
@@ -164,14 +165,12 @@ def worst_named(worst: tuple[LabelRow, ...]) -> str:
     'dog (too high by 10.0 points)'
     """
     named = []
-    for row in worst[:MAX_NAMED]:
+    for row in worst:
         size = f"by {100 * abs(row.gap.value):.1f} points"
         if row.fault == "uneven":
             size = f"with an ECE of {100 * row.ece.value:.1f} points"
         named.append(f"{row.name} ({row.fault} {size})")
-
-    more = len(worst) - MAX_NAMED
-    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    return listed(named, MAX_NAMED)
 
 
 def direction(worst: tuple[LabelRow, ...]) -> str:

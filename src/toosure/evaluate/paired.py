@@ -10,13 +10,13 @@ from torch import Tensor
 from toosure.evaluate.estimates import Estimate, both_intervals
 from toosure.evaluate.evaluation import check_level_and_bins
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
-from toosure.evaluate.result import finite
+from toosure.finite import json_ready
 from toosure.metrics.binned import Reliability, reliability_from_confidence
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
-from toosure.predictions.usual_names import listed
 from toosure.quantities import QUANTITIES
+from toosure.sentences import listed
 from toosure.verdicts import plural
 
 MANY_ROWS = 20_000  # from here on fewer replicas: each costs a few milliseconds
@@ -93,7 +93,7 @@ class Comparison:
         """Return plain values: each number of both, the change and its interval."""
         keys = ("first", "second", "change", "low", "high")
         rows = {
-            d.key: dict(zip(keys, map(finite, (d.first, d.second, *d.change)), strict=True))
+            d.key: dict(zip(keys, map(json_ready, (d.first, d.second, *d.change)), strict=True))
             for d in self.differences
         }
         about = {"first": self.first, "second": self.second, "n": self.n, "bins": self.bins}

@@ -1,6 +1,5 @@
 """What an evaluation of one label per row holds."""
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from toosure.evaluate.class_gaps import ClassGaps
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.per_class import ClassRow
+from toosure.finite import json_ready
 from toosure.metrics.binned import Reliability
 from toosure.quantities import evaluation_groups
 
@@ -73,11 +73,11 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values by metric name; None where infinite, undefined or left out."""
-        values = {name: finite(self.metrics[name].value) for name in self.metrics}
+        values = {name: json_ready(self.metrics[name].value) for name in self.metrics}
         intervals = {
-            name: [finite(each.low), finite(each.high)]
+            name: json_ready([each.low, each.high])
             for name, each in self.metrics.items()
-            if finite(each.low) is not None
+            if json_ready(each.low) is not None
         }
         counts: dict[str, Any] = {
             "n": self.n,
@@ -99,10 +99,6 @@ class Evaluation:
         if self.class_gaps is not None:
             counts |= {"class_gaps": self.class_gaps.as_json()}
         return ordered | counts | {"intervals": {"level": self.level} | intervals}
-
-
-def finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def metric_keys() -> list[str]:

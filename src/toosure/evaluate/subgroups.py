@@ -12,6 +12,7 @@ from toosure.evaluate.class_one import class_one_view, is_of_class_one, judge_ga
 from toosure.evaluate.estimates import Estimate, single_level
 from toosure.evaluate.evaluation import estimate, gap_of
 from toosure.predictions import Predictions, take_rows
+from toosure.sentences import listed
 from toosure.verdicts import judge_gap
 
 MAX_GROUPS = 200
@@ -60,11 +61,10 @@ class Subgroups:
         """Say which groups are not calibrated, and how the many groups were accounted for."""
         off = [group for group in self.groups if group.kind in ("over", "under")]
         off.sort(key=lambda group: -abs(group.gap.value))  # the worst first
-        named = ", ".join(f"{group.name} ({group.fault})" for group in off[:5])
-        more = f" and {len(off) - 5} more" if len(off) > 5 else ""
+        named = listed(f"{group.name} ({group.fault})" for group in off)
 
         count = len(self.groups)
-        found = f"{len(off)} of {count} groups by {self.column!r} are off: {named}{more}"
+        found = f"{len(off)} of {count} groups by {self.column!r} are off: {named}"
         if not off:
             found = f"No group by {self.column!r} is shown to be over- or under-confident"
         both = ", of P(class 1) and of the predicted class," if self.class_one else ""

@@ -1,6 +1,5 @@
-"""How a controller steered: its sensor with the dead band, and below it what it moved."""
+"""How a controller steered: its sensor with the dead band, and its actuator."""
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +18,18 @@ MOVES = {-1: "lowered", 0: "left alone", 1: "raised"}
 
 
 def control_panels(runs: Sequence[Measured]) -> list[str]:
-    """Return the panels that some run fills: sensors, then actuators."""
+    """Return the panels for which some run has data: sensors, then actuators."""
     return [key for key in (*SENSORS, *ACTUATORS) if any(has(run, key) for run in runs)]
 
 
 def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     """Draw sensor and actuator of controlled runs along training, one panel each.
 
-    Dashed lines are the dead band, between which the controller leaves the actuator alone.
+    Between the dashed lines, the dead band, the controller leaves the actuator alone.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.arange(2), "control/log_temperature": np.array([0.1, 0.0])}
-    >>> columns |= {"control/standard_error": np.array([0.02, 0.02])}
+    >>> columns |= {"control/standard_error": np.full(2, 0.02), "control/band": np.full(2, 2.0)}
     >>> drawing = control_figure([Row(name="mine", config={}, columns=columns)])
     >>> [trace.y.tolist()[0] for trace in drawing.data]
     [0.10000000149011612, 0.03999999910593033, -0.03999999910593033]
@@ -50,7 +49,7 @@ def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     for row, key in enumerate(panels, 1):
         if key in SENSORS:
             drawing.update_yaxes(zeroline=True, zerolinecolor=LINE, zerolinewidth=2, row=row, col=1)
-        else:  # which is moved by factors
+        else:  # moved by factors
             drawing.update_yaxes(type="log", row=row, col=1)
     return drawing
 
@@ -67,8 +66,9 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
         traces[0] |= moves(values, acted, points)
 
     errors = run.columns.get("control/standard_error")
-    if key in SENSORS and errors is not None:
-        band = dead_bands(run) * np.asarray(errors, dtype=float)
+    widths = run.columns.get("control/band")  # in standard errors
+    if key in SENSORS and errors is not None and widths is not None:
+        band = np.asarray(widths, dtype=float) * np.asarray(errors, dtype=float)
         for edge in (band, -band):
             trace = line(group, number, place, key, "", edge, points)
             trace["line"] |= {"dash": "dash", "width": 1}
@@ -79,7 +79,7 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
 
 
 def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:
-    """Return what the look at each point did, for the text under the pointer."""
+    """Return the action of the look at each point, for the hover text."""
     finite = np.isfinite(values)
     if finite.sum() > points:
         return {}
@@ -87,37 +87,6 @@ def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:
     texts = [MOVES.get(int(each), "") for each in known]
     template = "step %{x:,}: <b>%{y:.4g}</b>, %{text}<extra></extra>"
     return {"text": texts, "hovertemplate": template}
-
-
-def dead_bands(run: Measured) -> np.ndarray | float:
-    """Return the dead band of a run, in standard errors: that of its rows, where they have it.
-
-    Rows of before have none. There it is that of the run's word, and goes linearly from the middle
-    of the run to `final_band`, where it was given one.
-    """
-    if has(run, "control/band"):
-        return np.asarray(run.columns["control/band"], dtype=float)
-    band = dead_band(run)
-    final = band_setting(run, "final_band", band)
-    steps = run.config.get("steps")
-    if final == band or not isinstance(steps, int) or not steps:
-        return band
-    progress = np.asarray(run.columns["step"], dtype=float) / steps
-    return band + (final - band) * np.clip(2 * progress - 1, 0, 1)
-
-
-def dead_band(run: Measured) -> float:
-    """Return the dead band that a run was asked for, in standard errors; 2 unless it says so."""
-    return band_setting(run, "dead_band", 2.0)
-
-
-def band_setting(run: Measured, name: str, default: float) -> float:
-    """Return a setting of a run's control word; the default where it has none, or no number."""
-    given = re.search(rf"\b{name}=([0-9.eE+-]+)", str(run.config.get("control") or ""))
-    try:
-        return float(given.group(1)) if given else default
-    except ValueError:
-        return default
 
 
 def has(run: Measured, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed belong together, under the shortest name that tells them."""
+"""Group runs that differ only in their seed, under the shortest distinct label."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Measured(Protocol):
-    """What a figure needs of a run: `Run` has it, and so has a run that is being followed."""
+    """What a figure needs of a run; `Run` has it."""
 
     @property
     def name(self) -> str: ...
@@ -22,25 +22,24 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one setting, and what to call them: together, and each."""
+    """Runs of one setting, with a label and a name for each."""
 
     label: str
     runs: tuple[Any, ...]
-    names: tuple[str, ...]  # of the runs: the label, with the seed where there are several
+    names: tuple[str, ...]  # of the runs: the label, with the seed if there are several
 
 
-MAX_TEXT = 200  # letters of a setting in a label
+MAX_TEXT = 200  # characters of a setting in a label
 WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
-ONLY_WATCHING = ("every", "at", "budget", "measure", "eps")  # they change no weight
+MEASURING_SETTINGS = ("every", "at", "budget", "measure", "eps")  # they change no weight
 
 
 def group_runs(runs: Sequence[Measured]) -> list[Group]:
-    """Put runs of the same setting together, in the order of their first.
+    """Group runs of the same setting, in the order of their first run.
 
-    A label holds every setting of the training in which they differ, so that none is taken for the
-    cause of what another did, and what is measured only where that alone tells groups apart. A run
-    without a config stays alone, and goes by its name.
+    A label holds every setting of the training in which groups differ, and what they measure only
+    if nothing else differs. A run without a config is a group of its own, under its name.
     """
     members: dict[str, list[Measured]] = {}
     for place, run in enumerate(runs):
@@ -57,7 +56,7 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
                 longer[place] += ", " * bool(labels[place]) + setting_text(key, config)
         values = {json.dumps(config.get(key)) for config in configs if config}
         tells_more = len(set(longer)) > len(set(labels))
-        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in ONLY_WATCHING):
+        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in MEASURING_SETTINGS):
             labels = longer
 
     count = Counter(labels)
@@ -71,7 +70,7 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
 
 
 def without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config without its seed, and without that of its data where it is the same.
+    """Return a config without its seed, and without its data's seed if that is the same.
 
     >>> without_seed({"data": "digits:train=400,seed=3", "seed": 3})
     {'data': 'digits:train=400'}
@@ -86,7 +85,7 @@ def without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def setting_text(key: str, config: Mapping[str, Any]) -> str:
-    """Return a setting as it would be typed; a word speaks for itself."""
+    """Return a setting as on the command line; a word without the option's name."""
     value = config[key]
     if isinstance(value, list):
         value = " ".join(map(str, value))
@@ -95,7 +94,7 @@ def setting_text(key: str, config: Mapping[str, Any]) -> str:
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return every setting of a config as text, those inside words by their own names.
+    """Return every setting of a config as text, with settings inside words by their names.
 
     >>> settings_of({"optimizer": "sgd:lr=0.1,momentum=0.9", "steps": 500, "seed": 0})
     {'optimizer': 'sgd', 'lr': '0.1', 'momentum': '0.9', 'steps': '500'}

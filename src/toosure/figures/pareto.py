@@ -1,4 +1,4 @@
-"""Two goals at once: the runs that no other beats in both, and a figure of all of them."""
+"""Two goals at once: the Pareto front of runs, and a figure."""
 
 from collections.abc import Sequence
 from html import escape
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pareto_front(values: np.ndarray, signs: Sequence[float]) -> np.ndarray:
-    """Mark the rows that no other row beats: as good in every column, and better in one.
+    """Mark the rows of the Pareto front: no other is as good in every column and better in one.
 
     A sign is 1 where more is better, -1 where less is. Equal rows are marked together. (N,) of bool
 
@@ -32,7 +32,7 @@ def pareto_front(values: np.ndarray, signs: Sequence[float]) -> np.ndarray:
 def pareto_figure(
     values: np.ndarray, front: np.ndarray, labels: Sequence[str], goals: Sequence[Quantity]
 ) -> "Figure":
-    """Draw runs by two goals; those of the front are joined by stairs.
+    """Draw runs by two goals; stairs join the front.
 
     `values` are (N, 2), in the units of the goals.
     """
@@ -52,7 +52,7 @@ def pareto_figure(
         hovertemplate=hover,
     )
 
-    # Stairs: what can be had at each value of the first goal.
+    # Stairs: the best second goal at each value of the first.
     stairs = "vh" if first.better == "higher" else "hv"
     order = np.flatnonzero(front)[np.argsort(values[front, 0], kind="stable")]
     drawing.add_scatter(

@@ -1,4 +1,4 @@
-"""Calibration error against sharpness: the path of each run, and how close the two keep."""
+"""Calibration error against sharpness: the path of each run, and their correlation."""
 
 from collections.abc import Sequence
 from html import escape
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Correlation(NamedTuple):
-    """How closely two quantities go together along a run, by value and by rank."""
+    """The correlation of two quantities along a run, by value and by rank."""
 
     pearson: float
     rank: float
@@ -24,7 +24,7 @@ class Correlation(NamedTuple):
 
 
 def paired(run: Measured, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return step, sharpness and ECE of the rows that have both; nothing where there are none."""
+    """Return step, sharpness and ECE of the rows that have both; None if there are none."""
     sharpness = run.columns.get(f"{split}/gn_sharpness")
     ece = run.columns.get(f"{split}/ece")
     if sharpness is None or ece is None:
@@ -36,7 +36,7 @@ def paired(run: Measured, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def correlation(run: Measured, split: str = "train") -> Correlation | None:
     """Return Pearson's and Spearman's correlation of ECE with sharpness over the rows of a run.
 
-    Nothing where a run has fewer than three such rows, or where one of the two never changes.
+    Return None if a run has fewer than three such rows, or if one of the two is constant.
     """
     pair = paired(run, split)
     if pair is None or len(pair[0]) < 3 or np.ptp(pair[1]) == 0 or np.ptp(pair[2]) == 0:
@@ -47,7 +47,7 @@ def correlation(run: Measured, split: str = "train") -> Correlation | None:
 
 
 def ranked(values: np.ndarray) -> np.ndarray:
-    """Return the rank of each value; equal ones share the mean of theirs.
+    """Return the rank of each value; equal values share their mean rank.
 
     >>> ranked(np.array([3.0, 1.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]

@@ -1,4 +1,4 @@
-"""How sure against how right: the reliability diagram, and histograms of confidence and margin."""
+"""The reliability diagram, and histograms of confidence and margin."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Bins(NamedTuple):
-    """A reliability table in arrays of numpy, as a run's snapshot holds it."""
+    """A reliability table as arrays of numpy, from a run's snapshot."""
 
     edges: np.ndarray  # (bins + 1,)
     counts: np.ndarray  # (bins,)
@@ -29,7 +29,7 @@ def bins_of(snapshot: Mapping[str, np.ndarray], split: str) -> Bins:
 
 
 class Wording(NamedTuple):
-    """What the axes and marks of a diagram are called."""
+    """The texts of a diagram's axes and marks."""
 
     claimed: str
     true: str
@@ -46,7 +46,7 @@ TOP_LABEL = Wording(
 
 
 def probability_wording(event: str) -> Wording:
-    """Return what a diagram of P(event) against its frequency says, as of "class 1"."""
+    """Return the texts for a diagram of P(event) against its frequency, such as "class 1"."""
     return Wording(
         f"P({event})",
         f"frequency of {event}",
@@ -97,7 +97,7 @@ SIDES = ((OVER, "circle"), (UNDER, "diamond"), (NEUTRAL, "square"))  # in the or
 
 
 def sides(bins: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which bins are too sure, which not sure enough, and which may be neither."""
+    """Return which bins are over-confident, which under-confident, and which may be neither."""
     over = bins["high"] < bins["confidence"]
     under = bins["low"] > bins["confidence"]
     return over, under, ~over & ~under
@@ -201,12 +201,12 @@ def bars(
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Return an array of numpy, from wherever a tensor lies."""
+    """Return an array of numpy, also of a tensor on a GPU."""
     return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
 
 
 def margin_histogram(edges: np.ndarray, counts: np.ndarray) -> "Figure":
-    """Draw how far samples lie from the border, in logits: right of 0 is right.
+    """Draw the margins of samples in logits; above 0 they are classified right.
 
     >>> drawing = margin_histogram(np.array([-1.0, 0.0, 1.0, 2.0]), np.array([1, 2, 1]))
     >>> [bar.name for bar in drawing.data], drawing.data[1].y.tolist()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShiftLine:
-    """A setting: its name, its place in the palette, and the records of its seeds."""
+    """A setting: its name, its index in the palette, and the records of its seeds."""
 
     label: str
     place: int
@@ -27,7 +27,7 @@ class ShiftLine:
 def shifts_figure(settings: Sequence[ShiftLine], metric: str) -> "Figure":
     """Draw a score against severity, means over corruptions and seeds.
 
-    Severity 0 is the clean test set. A setting that is alone comes with a thin line per corruption.
+    Severity 0 is the clean test set. A single setting also gets a thin line per corruption.
 
     >>> scores = {"accuracy": 0.8, "nll": 0.6, "ece": 0.1, "smece": 0.1}
     >>> record = ShiftRecord(9, 9, scores, {("fog", 1): scores | {"ece": 0.2}})
@@ -103,5 +103,5 @@ def common_severities(records: Sequence[ShiftRecord]) -> list[int]:
 
 
 def in_units(values: Sequence[float], metric: str) -> np.ndarray:
-    """Return values as they are shown: shares in per cent or points."""
+    """Return values in the units shown: shares in per cent or points."""
     return QUANTITIES[metric].scale * np.asarray(values, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The one look of all figures: colours that all eyes tell apart, on light and dark paper."""
+"""The style of all figures: colours for all kinds of eyesight, on light and dark pages."""
 
 import math
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ import numpy as np
 INK = "#1d2229"
 QUIET = "#5c6672"
 LINE = "#dbe0e6"
-# Two colours mean too sure and not sure enough, everywhere, and no run has them. After Okabe & Ito
+# Two colours mean over- and under-confident everywhere, and no run has them. After Okabe & Ito
 # (2008): all eyes tell them apart.
 ORANGE = "#d55e00"
 BLUE = "#0072b2"
 OVER = ORANGE
 UNDER = BLUE
-NEUTRAL = "#7d8793"  # what chance may explain
-# Runs: as far from those two, and from each other, as lines on white can be.
+NEUTRAL = "#7d8793"  # may be chance
+# Runs: as different from those two, and from each other, as lines on white can be.
 TEAL = "#00818f"
 VIOLET = "#6f4bc0"
 MAGENTA = "#b5308a"
@@ -24,7 +24,7 @@ OLIVE = "#7d7a00"
 BROWN = "#5d4037"
 GREEN = "#2f8a3e"
 PALETTE = (TEAL, MAGENTA, OLIVE, VIOLET, BROWN, GREEN)
-DARK = {  # what a dark page draws in their place
+DARK = {  # the colours of a dark page
     **{INK: "#e7eaee", QUIET: "#9da7b3", LINE: "#323942"},
     **{BLUE: "#56b4e9", ORANGE: "#f0a050", NEUTRAL: "#8b95a1"},
     **{TEAL: "#4cc5d0", VIOLET: "#b59cf0", MAGENTA: "#ef86c4"},
@@ -60,7 +60,7 @@ PLAIN_LAYOUT: dict[str, Any] = {
 
 
 def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
-    """Return a log axis with few, round ticks: decades where there are some, 1, 2, 5, or closer.
+    """Return a log axis with few, round ticks: decades if there are some, 1, 2, 5, or closer.
 
     >>> log_axis([np.array([0.01, 10.0])])["dtick"], log_axis([np.array([2.0, 19.0])])["dtick"]
     (1, 'D2')

@@ -6,8 +6,8 @@ import numpy as np
 def thin(x: np.ndarray, y: np.ndarray, points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Return at most `points` of a curve: first, last, and the lowest and highest of each stretch.
 
-    Values that are not finite are left out. A line through what is kept covers the same pixels
-    as long as a stretch is narrower than one.
+    Values that are not finite are left out. A line through the kept points covers the same pixels
+    as long as a stretch is narrower than a pixel.
 
     >>> x = np.arange(100_000)
     >>> y = np.where(x == 77_777, 5.0, 0.0)

@@ -1,4 +1,4 @@
-"""What happens along training: one panel per quantity over the same steps, one line per run."""
+"""Quantities along training: one panel each over the same steps, one line per run."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 NAMES = {"val": "validation", "train": "training", "": "run"}
-FAR = 300  # times the largest sharpness, or that divided by it
+FAR = 300  # a factor from the largest sharpness, up or down
 
 
 def trajectory(
@@ -28,9 +28,9 @@ def trajectory(
 ) -> "Figure":
     """Draw quantities of runs along training: validation solid, training dotted, seeds alike.
 
-    Without `panels`, all that some run has: those of `toosure.quantities`, then numbers of the
-    user's own. Long runs are thinned to `points` per line without losing their peaks. Sharpness
-    comes with the edge of stability that the rate gives (`stability`), for runs that have one.
+    Without `panels`, all quantities that some run has are drawn: known ones, then the user's own.
+    Long runs are thinned to `points` per line without losing their peaks. Sharpness is drawn with
+    the edge of stability of the rate (`stability`), for runs that have one.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.arange(3), "val/ece": np.array([0.1, 0.2, 0.15])}
@@ -60,7 +60,7 @@ def trajectory(
 
 
 def panel_keys(runs: Sequence[Measured]) -> list[str]:
-    """Return the panels that some run can fill; those the table does not know come last."""
+    """Return the panels for which some run has data; unknown quantities come last."""
     known = [q.key for q in shown_in("panel")]
     written = dict.fromkeys(key for run in runs for key in run.columns)
     own = [key.removeprefix("train/").removeprefix("val/") for key in own_keys(list(written))]
@@ -90,9 +90,9 @@ def draw_axes(drawing: "Figure", panels: Sequence[str]) -> None:
 
 
 def values_of(run: Measured, split: str, key: str) -> np.ndarray | None:
-    """Return a quantity in the unit of its panel; nothing where the run has none of it.
+    """Return a quantity in the unit of its panel; None if the run lacks it.
 
-    The split "" is that of a number of the whole row.
+    The split "" stands for numbers of the whole row.
     """
     columns = run.columns
     name = f"{split}/{key}" if split else key
@@ -124,8 +124,8 @@ def line(
 ) -> dict[str, Any]:
     """Return the line of one run of a group, thinned to `points` without losing a peak.
 
-    It is small enough to travel: steps as integers, values in single precision. Names are escaped,
-    since Plotly reads some tags in its texts.
+    To stay small it has integer steps and values in single precision. Names are escaped, because
+    Plotly interprets some tags in texts.
     """
     run = group.runs[number]
     finite = np.isfinite(values)
@@ -164,7 +164,7 @@ def line(
 
 
 def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
-    """Return the stability lines of groups, each once however many share it."""
+    """Return the stability lines of groups; a line that several share appears once."""
     traces: list[dict[str, Any]] = []
     for place, group in enumerate(groups):
         run = group.runs[0]
@@ -182,9 +182,9 @@ def edges(groups: Sequence[Group], points: int) -> list[dict[str, Any]]:
 
 
 def drawn_edge(run: Measured) -> np.ndarray | None:
-    """Return the edge of stability of a run; None where it has none, or far from its sharpness.
+    """Return the edge of stability of a run; None if it has none, or far from its sharpness.
 
-    Such a line would flatten the others.
+    A line far away would flatten the others.
     """
     edge = stability(run)
     sharpness = run.columns.get("train/gn_sharpness")
@@ -198,9 +198,9 @@ def drawn_edge(run: Measured) -> np.ndarray | None:
 def stability(run: Measured) -> np.ndarray | None:
     """Return the sharpness above which gradient descent is unstable, one value per row.
 
-    2 / lr; (2 + 2 beta) / lr with momentum beta, (2 + 2 beta) / ((1 + 2 beta) lr) with Nesterov's
-    (Cohen et al. 2021, arXiv:2103.00065, App. B). Nothing for optimizers that rescale or perturb
-    the gradient (AdamW, Muon, the SAM family): theirs is not a number of the rate alone.
+    It is 2 / lr; (2 + 2 beta) / lr with momentum beta, (2 + 2 beta) / ((1 + 2 beta) lr) with
+    Nesterov's (Cohen et al. 2021, arXiv:2103.00065, App. B). None for optimizers that rescale or
+    perturb the gradient (AdamW, Muon, the SAM family), whose edge depends on more than the rate.
 
     >>> from types import SimpleNamespace as Row
     >>> run = Row(config={"optimizer": "sgd:lr=0.5,momentum=0.5"}, columns={"step": np.arange(2)})

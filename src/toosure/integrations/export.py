@@ -13,11 +13,11 @@ from toosure.runs.files import check_folder
 from toosure.runs.row_reader import Row
 
 ENDED_WELL = ("complete", "ended")
-MAX_PARAMETER = 500  # letters of a setting that MLflow takes in all its versions
+MAX_PARAMETER = 500  # characters of a setting that all versions of MLflow accept
 
 
 def export_to_tensorboard(runs: Sequence[Run], target: str = "") -> int:
-    """Write runs to a folder of TensorBoard, each in a folder of its own; return the rows.
+    """Write runs to a folder of TensorBoard, each in its own subfolder; return the rows.
 
     Repeating it replaces what was written.
     """
@@ -118,7 +118,7 @@ def quoted(name: str) -> str:
 
 
 def imported(package: str, extra: str) -> Any:
-    """Return a tracker's package, or say how to get it."""
+    """Return a tracker's package; raise with a hint how to install it."""
     from importlib import import_module
 
     try:

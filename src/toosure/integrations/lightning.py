@@ -14,11 +14,11 @@ from toosure.watch.measurer import Data
 
 
 class WatchCallback(Callback):
-    """Watch the module while Lightning trains it; `options` are those of `Watch`.
+    """Watch the module while Lightning trains it; `options` go to `Watch`.
 
     `train` and `val` are the trainer's loaders unless given. The module's `forward` gives the
     logits, or that of its attribute `network`. The loss that is watched is cross-entropy unless
-    `loss` is given. `optimizer` is the place of the one whose steps count, where there are several.
+    `loss` is given. `optimizer` is the place of the one whose steps count, if there are several.
     Checkpoints carry the state of the watch. In DDP and FSDP2 every process measures its share of
     the same examples; with other strategies the first measures alone. The first process writes.
     """

@@ -1,12 +1,11 @@
 """A study over words: Optuna chooses, `toosure.sweep` trains, the folder of the runs remembers.
 
-The study is the file `study.journal` beside the run folders, and `tuning.json` says what was asked.
+The study is the file `study.journal` beside the run folders; `tuning.json` holds its settings.
 Repeating it finishes what is missing, with trials that were interrupted first: their runs go on
 from their checkpoints.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
+from toosure.finite import is_finite_number
 from toosure.integrations.search_space import SearchSpace
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
@@ -55,15 +55,14 @@ class Goal:
         return "maximize" if self.quantity.better == "higher" else "minimize"
 
     def value(self, row: Row) -> float | None:
-        """Return the number of a row, where it has a finite one."""
+        """Return the goal's number in a row; None if it is missing or not finite."""
         value = row.get(self.key)
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        return float(value) if is_number and value is not None else None
+        return float(value) if is_finite_number(value) else None
 
 
 @dataclass
 class Trial:
-    """One trial of a study: its number, its run, and the values of the goals where it has them."""
+    """One trial of a study: its number, its run, and the values of the goals, if known."""
 
     number: int
     state: str  # complete, pruned, fail, running
@@ -87,7 +86,7 @@ class Tuning:
 
 
 class Study:
-    """A study in the folder of its runs: hands out configs, and takes what came of them."""
+    """A study in the folder of its runs: it hands out configs, and records results."""
 
     def __init__(
         self, space: SearchSpace, goals: Sequence[str], out: Path, seed: int = 0, prune: bool = True
@@ -172,7 +171,7 @@ class Study:
         return trial.number, config
 
     def should_prune(self, number: int, config: RunConfig, row: Row) -> bool:
-        """Report a row of a run under way; say whether it falls behind the others."""
+        """Report a row of a run under way; return whether it falls behind the others."""
         value = self.goals[0].value(row)
         step = int(row["step"])
         if not self.prunes or value is None or step <= self.reported.get(number, -1):
@@ -184,7 +183,7 @@ class Study:
         return bool(self.asked[number].should_prune())
 
     def tell(self, number: int, run: Run | None, failure: str = "") -> None:
-        """Say what came of a trial: the goals in the last row of its run, or why there are none."""
+        """Record the goals in the last row of a trial's run, or why there are none."""
         states = self.optuna.trial.TrialState
         trial = self.asked.pop(number)
         complete = run is not None and run.status == "complete"
@@ -212,7 +211,7 @@ class Study:
 
 
 def ended_trials(out: Path) -> int:
-    """Return how many trials of the study in a folder have ended; 0 where there is none."""
+    """Return how many trials of the study in a folder have ended; 0 if there is none."""
     file = out / "study.journal"
     if not file.is_file():
         return 0
@@ -223,12 +222,12 @@ def ended_trials(out: Path) -> int:
 
 
 def decided(study: Any) -> list[Any]:
-    """Return the trials whose run was decided on."""
+    """Return the trials that have a config."""
     return [trial for trial in study.get_trials(deepcopy=False) if "config" in trial.user_attrs]
 
 
 def suggested(trial: Any, name: str, domain: Domain) -> str:
-    """Let a trial of Optuna choose; return the choice as a word spells it."""
+    """Let a trial of Optuna choose; return the choice in the spelling of words."""
     if not isinstance(domain, Range):
         return str(trial.suggest_categorical(name, list(domain.values)))
     if domain.whole:
@@ -253,7 +252,7 @@ def as_trial(frozen: Any) -> Trial:
 
 
 def check_goals(goals: Sequence[Goal], space: SearchSpace) -> None:
-    """Raise where a goal would not be in the rows."""
+    """Raise if a goal would not be in the rows."""
     if not goals:
         raise ValueError("a study needs a goal, such as nll, or two, such as accuracy and nll")
     if len({goal.key for goal in goals}) < len(goals):
@@ -266,7 +265,7 @@ def check_goals(goals: Sequence[Goal], space: SearchSpace) -> None:
 
 
 def import_optuna() -> Any:
-    """Return the package, or say how to get it."""
+    """Return the package; raise with a hint how to install it."""
     try:
         optuna = import_module("optuna")
     except ImportError as error:

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from toosure.figures import Bins, bins_of
+from toosure.finite import json_ready
 from toosure.runs import Run
 from toosure.runs.row_reader import Row
-from toosure.runs.write import plain
 
 PREFIX = "toosure/"  # before each name, so that none is one of the user's own
 
@@ -114,7 +114,7 @@ def numbers_of(row: Row) -> dict[str, float]:
     >>> numbers_of({"step": 3, "val/ece": 0.5, "diverged": True, "note": "a", "lr": float("nan")})
     {'val/ece': 0.5, 'diverged': 1.0}
     """
-    values = {key: plain(value) for key, value in row.items() if key != "step"}
+    values = {key: json_ready(value) for key, value in row.items() if key != "step"}
     return {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
 
 
@@ -144,7 +144,7 @@ class Names:
         return self.names[key]
 
     def _part(self, text: str) -> str:
-        """Replace refused characters; at the ends, and beside a space, they are left out."""
+        """Replace refused characters; drop them at the ends and next to spaces."""
         replaced = self.refused.sub("_", text)
         if replaced == text:
             return text if text.strip(".") else ""

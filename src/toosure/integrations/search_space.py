@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from toosure.config import WORDS, RunConfig
+from toosure.sentences import did_you_mean
 from toosure.words import Choices, SearchWord, parse_search
 from toosure.words.search import Choose, Domain, chooser, read_domain
 from toosure.words.values import parts_of, read
@@ -18,7 +18,7 @@ Alternative = SearchWord | Domain | str | None
 class SearchSpace:
     """Hold the alternatives of each setting of a run; other settings keep their defaults.
 
-    Several words for one setting are alternatives, each with ranges of its own.
+    Several words for one setting are alternatives, each with its own ranges.
 
     >>> space = SearchSpace.of(optimizer=["sgd:lr=0.01..1~log", "sam:rho=0.02..0.5~log"], steps=10)
     >>> space.names
@@ -39,9 +39,7 @@ class SearchSpace:
         fixed: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"a run has no setting {name!r}{hint}")
+                raise ValueError(f"a run has no setting {name!r}{did_you_mean(name, known)}")
             if name in WORDS:
                 alternatives[name] = words_of(name, value)
             elif name in NUMBERS and isinstance(value, str):
@@ -65,7 +63,7 @@ class SearchSpace:
         return [name for name, _ in self.domains()]
 
     def domains(self) -> Iterator[tuple[str, Domain]]:
-        """Go through all that is searched, by name; some of it only counts beside some words."""
+        """Yield everything that is searched, by name; some of it only applies to some words."""
         for name, values in self.alternatives.items():
             if len(values) > 1:
                 yield name, Choices(tuple(map(label_of, values)))
@@ -95,7 +93,7 @@ class SearchSpace:
 
 
 def words_of(kind: str, values: str | Sequence[str | None] | None) -> tuple[Alternative, ...]:
-    """Read the alternatives of a word; two of the same method are told apart by a number."""
+    """Read the alternatives of a word; a number distinguishes two of the same method."""
     texts = [values] if values is None or isinstance(values, str) else list(values)
     words: list[Alternative] = []
     labels: list[str] = []

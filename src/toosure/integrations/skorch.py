@@ -13,7 +13,7 @@ from toosure.watch.measurer import Data
 
 
 class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
-    """Watch the module while skorch trains it; `options` are those of `Watch`.
+    """Watch the module while skorch trains it; `options` go to `Watch`.
 
     `train` and `val` are the data that skorch trains and validates on, unless given; the loss is
     the net's criterion. `partial_fit` goes on where the last one ended, and so does a net that was

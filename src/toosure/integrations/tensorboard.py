@@ -50,7 +50,7 @@ class TensorBoardSender(RowSender):
         self.directory = target if isinstance(target, str | Path) else None
         self.writer = None if isinstance(target, str | Path) else target
         self.began: float | None = None  # the clock at the run's second 0
-        self.sent: list[tuple[int, dict[str, float]]] = []  # in a folder of one's own
+        self.sent: list[tuple[int, dict[str, float]]] = []  # in a folder of your own
 
     def send_numbers(self, step: int, numbers: dict[str, float]) -> None:
         if self.directory is None:
@@ -97,7 +97,7 @@ class TensorBoardSender(RowSender):
 
 
 def require_tensorboard() -> None:
-    """Say how to get the package where it is missing."""
+    """Raise with a hint how to install the package, if it is missing."""
     try:
         import tensorboard  # noqa: F401
     except ImportError as error:

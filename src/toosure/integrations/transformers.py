@@ -27,7 +27,7 @@ BATCH = 256  # examples that are read together from a data set
 
 
 class WatchCallback(TrainerCallback):
-    """Watch the model while the Trainer trains it; `options` are those of `Watch`.
+    """Watch the model while the Trainer trains it; `options` go to `Watch`.
 
     `train` is the Trainer's loader unless given; give `val`, a data set, whose rows are joined by
     the Trainer's collator, or a loader. The loss that is watched is cross-entropy unless `loss` is

@@ -84,8 +84,8 @@ class TrialJobs(Jobs):
             job.stop_requested = self.study.should_prune(job.number, job.config, event["row"])
 
     def record(self, job: Job, outcome: RunOutcome) -> None:
-        """Record how a run came out, tell the study, and ask it for the next."""
-        # A run that was stopped because it fell behind is not one whose worker died.
+        """Record how a run ended, report it to the study, and ask for the next."""
+        # A pruned run must not count as a run whose worker died.
         if job.stop_requested and outcome.kind == "died":
             outcome = RunOutcome("ended", "stopped")
         if job.stop_requested and job.end_event is not None:

@@ -45,9 +45,9 @@ class WatchedLoop:
         steps_taken: int = 0,
         together: bool = False,
     ) -> None:
-        """Measure the start; `train` and `val` are the framework's, where the user gave none.
+        """Measure the start; `train` and `val` are the framework's, unless the user gave some.
 
-        `together` says that all processes of the loop call this, and measure in shares.
+        With `together` all processes of the loop call this, and measure in shares.
         """
         if steps_taken and self.resume is None:
             raise ValueError(
@@ -72,7 +72,7 @@ class WatchedLoop:
             self.watch.step(**self._numbers)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Measure the end, or note that training failed, and let go of the folder."""
+        """Measure the end, or note that training failed, and release the folder."""
         if self.watch is None or self.watch.closed:
             return
         if self._hook is not None:
@@ -86,14 +86,14 @@ class WatchedLoop:
         self.watch.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint of the framework carries; nothing where no watch was made."""
+        """Return the state for a checkpoint of the framework; empty if no watch was made."""
         if self.watch is None or self.watch.closed:
             return dict(self.resume or {})
         return self.watch.state_dict()
 
 
 def with_examples(options: dict[str, Any], splits: Mapping[str, Data | None]) -> dict[str, Any]:
-    """Return the options with how many examples to look at, where the user did not say.
+    """Return the options with a default number of examples.
 
     Tensors in memory are taken whole. Under a budget rows are spaced by what they cost, and those
     of a loader have the watch's own number of examples.

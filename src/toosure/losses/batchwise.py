@@ -7,7 +7,7 @@ from toosure.losses.loss import Penalty, Reduction, top_label_rows
 
 
 class MDCALoss(Penalty):
-    """Penalise each class whose mean probability differs from how often it occurs in the batch.
+    """Penalise, per class, the gap between mean probability and frequency in the batch.
 
     Formula: L + weight (1/K) sum_k |mean_i p_ik - mean_i [y_i = k]|. A statistic of the
     batch: shuffle, and keep batches large against the number of classes.
@@ -32,7 +32,7 @@ class MDCALoss(Penalty):
 
 
 class DCALoss(Penalty):
-    """Penalise a batch whose mean confidence differs from its accuracy.
+    """Penalise the gap between mean confidence and accuracy of the batch.
 
     Formula: L + weight |mean_i c_i - mean_i a_i|. A statistic of the batch.
     Reference: Liang et al. (2020), Improved Trainable Calibration Method, arXiv 2009.04057.

@@ -49,7 +49,7 @@ class CSAMLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.loss = nn.CrossEntropyLoss() if loss is None else loss
-        self.gamma: float | Tensor = gamma  # a tensor where a controller changes it
+        self.gamma: float | Tensor = gamma  # a tensor if a controller changes it
         self.detach_weight = detach_weight
 
         if getattr(self.loss, "reduction", None) not in ("mean", "sum", "none"):

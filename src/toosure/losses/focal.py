@@ -25,7 +25,7 @@ def check_gamma(gamma: float | Tensor) -> None:
 
 
 class FocalLoss(Loss):
-    """Weigh cross-entropy down by (1 - p_y)^gamma, where the network is sure and right.
+    """Weigh cross-entropy by (1 - p_y)^gamma, which is small where the network is sure and right.
 
     Formula: -(1 - p_y)^gamma log p_y; `gamma=0` is cross-entropy, 3 the recommended single value.
     `gamma` may be a tensor (N,), one value per example.

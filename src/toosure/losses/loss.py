@@ -19,7 +19,7 @@ NO_LABEL = -(2**62)  # given as `ignore_index`, so that torch ignores no label
 
 
 class ReducingLoss(Protocol):
-    """A loss of (logits, labels) whose `reduction` can be set, as torch's losses."""
+    """A loss of (logits, labels) with a `reduction`, like torch's losses."""
 
     reduction: str
 
@@ -123,7 +123,7 @@ class Penalty(Loss):
     contains it once. `alone` is the penalty without weight and base.
     """
 
-    per_example: ClassVar[bool] = True  # False where the penalty is a statistic of the batch
+    per_example: ClassVar[bool] = True  # False if the penalty is a statistic of the batch
 
     def __init__(
         self, weight: float, base: nn.Module | None = None, reduction: Reduction = "mean"
@@ -148,7 +148,7 @@ class Penalty(Loss):
 
     @property
     def alone(self) -> "PenaltyTerm":
-        """The penalty as a loss of its own, to add to others: `a + 0.5 * MDCALoss().alone`."""
+        """The penalty as a separate loss, to add to others: `a + 0.5 * MDCALoss().alone`."""
         return PenaltyTerm(self, self.reduction)
 
 
@@ -207,7 +207,7 @@ def per_example_part(loss: nn.Module) -> nn.Module:
         if not (isinstance(term, PenaltyTerm) and not term.whole.per_example)
     ]
     rest = Sum(terms)
-    rest.reduction = loss.reduction  # that of an empty sum, too
+    rest.reduction = loss.reduction  # of an empty sum, too
     return rest
 
 
@@ -226,7 +226,7 @@ def check_reduces(loss: nn.Module) -> None:
 
 
 def reduction_of(losses: list[nn.Module]) -> Reduction:
-    """Return the reduction that all losses have, "mean" for none; raise where they differ."""
+    """Return the common reduction of losses, "mean" for none; raise if they differ."""
     reductions = sorted({str(loss.reduction) for loss in losses}) or ["mean"]
     if len(reductions) > 1:
         raise ValueError(

@@ -8,7 +8,7 @@ from toosure.binary import is_one_column, one_column, two_columns
 
 
 def class_pair(loss: nn.Module | None, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits (N, C) and labels as they are; one logit per example becomes two columns."""
+    """Return logits (N, C) and labels unchanged; turn one logit per example into two columns."""
     if is_one_column(logits):
         return two_class_pair(loss, logits, labels)
     return logits, labels
@@ -41,7 +41,7 @@ def two_class_pair(loss: nn.Module | None, logits: Tensor, labels: Tensor) -> tu
 
 
 def reason_against(loss: nn.Module) -> str | None:
-    """Say why a loss, or a part of it, cannot take one logit per example; None if it can."""
+    """Return why a loss, or a part of it, cannot take one logit per example; None if it can."""
     for part in loss.modules():
         reason = getattr(part, "one_column", True)
         if isinstance(reason, str):
@@ -50,7 +50,7 @@ def reason_against(loss: nn.Module) -> str | None:
 
 
 def values_can_be_read(labels: Tensor) -> bool:
-    """Return whether values are at hand: on the CPU, and not traced by torch.compile or func."""
+    """Whether values can be read: on the CPU, and not traced by torch.compile or func."""
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     return labels.device.type == "cpu" and len(labels) > 0 and not traced
 

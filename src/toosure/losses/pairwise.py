@@ -58,7 +58,7 @@ def discrimination(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def exclusion(logits: Tensor, labels: Tensor, diagonal: bool = False) -> Tensor:
-    """Return BEC of each row, (N,): how far apart the other classes stand."""
+    """Return BEC of each row, (N,): how much the other classes differ."""
     others = without(logits, labels)
     pairs = others.shape[1] * (others.shape[1] - 1)
     if pairs == 0:

@@ -57,7 +57,7 @@ class Bottleneck(nn.Module):
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """Return the identity where the shapes agree, else a projection (option B)."""
+    """Return the identity if the shapes agree, else a projection (option B)."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))

@@ -58,7 +58,7 @@ def fused_norms() -> Iterator[None]:
 
 
 def can_be_fused(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> bool:
-    """Whether the fused kernels may stand for a layer: training on a GPU, and nothing unusual.
+    """Whether the fused kernels may replace a layer: training on a GPU, without hooks.
 
     A layer that someone hooks or whose `forward` someone replaced is called as it is, and so is
     one inside a transform of torch.func or forward-mode differentiation.
@@ -94,7 +94,7 @@ def is_plain(norm: nn.Module) -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether something beside plain autograd traces or transforms the pass."""
+    """Whether anything except plain autograd traces or transforms the pass."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
@@ -114,7 +114,7 @@ def kernels_agree(device: torch.device, dtype: torch.dtype) -> bool:
     except Exception as error:  # of Triton's compiler, of whatever kind
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     else:
-        if all(error <= MAX_ERROR[dtype] for error in errors):  # false where one is NaN
+        if all(error <= MAX_ERROR[dtype] for error in errors):  # false if one is NaN
             return True
         reason = f"relative errors of {', '.join(f'{error:.1e}' for error in errors)}"
     warnings.warn(

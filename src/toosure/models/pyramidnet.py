@@ -38,7 +38,7 @@ class PyramidBlock(nn.Module):
 
 
 class PyramidNet(nn.Module):
-    """Stack three stages of `blocks` blocks whose channels grow linearly from 16 to 16 + alpha."""
+    """Stack three stages of `blocks` blocks; channels grow linearly from 16 to 16 + alpha."""
 
     def __init__(
         self, blocks: int, alpha: float, channels: int, classes: int, dropout: float

@@ -1,4 +1,4 @@
-"""Objectives: what training minimises where it needs more than logits and labels."""
+"""Objectives: training losses that need more than logits and labels."""
 
 from torch import nn
 

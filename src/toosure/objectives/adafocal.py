@@ -43,7 +43,7 @@ class BinnedFocalLoss(Loss):
 
 
 class AdaFocal(nn.Module):
-    """Raise gamma where validation examples are over-confident, lower it where they are not.
+    """Raise gamma in bins where validation examples are over-confident, lower it elsewhere.
 
     Formula: in each of `bins` equal-mass bins of validation confidence, after each epoch, gamma <-
     gamma exp(rate (conf - acc)), or exp(-rate ..) where gamma < 0; within `switch` of 0 it changes

@@ -89,7 +89,7 @@ class ARAdaLS(nn.Module):
         return loss
 
     def epoch_end(self, model: nn.Module) -> None:
-        """Rank the examples where it is due, and correct each group's target."""
+        """Rank the examples if it is due, and correct each group's target."""
         assert self.data is not None
         val = validation_split(self.data, "ar_adals")
         if int(self.epochs) % self.refresh == 0:

@@ -19,7 +19,7 @@ def linf_attack(
 ) -> Tensor:
     """Return inputs of higher cross-entropy in the linf ball: sign steps from x, in eval mode.
 
-    Gradients reach the inputs only: those of the weights are never computed.
+    Only the gradients of the inputs are computed.
     Reference: Madry et al. (2018), arXiv 1706.06083.
     """
     x = x.detach()

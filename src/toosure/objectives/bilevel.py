@@ -32,16 +32,16 @@ Prepared = tuple[Any, ...]  # inputs, labels, values of the examples; with `one_
 class Bilevel(SeededModule):
     """Learn `hyper`, a module of hyper-parameters, beside the network.
 
-    Each step, or each `every` steps: w' = w - lr grad_w inner(w; hyper), with the graph kept. Then
+    Every step, or every `every` steps: w' = w - lr grad_w inner(w; hyper), keeping the graph. Then
     Adam moves hyper down the gradient of outer(w') on a batch of the meta split, and the network
-    takes its own step with the new values, held fixed. w is the head (`scope="head"`) or all
-    parameters. The meta split is cut from the training split; `meta` is its share, or its size if
-    above 1. `virtual_lr` is the rate of the virtual step on the mean loss, without it the run's
-    own rate. With `fresh`, so many meta examples pass the network at a step, and the outer loss is
-    that of the last `meta_batch` of them (with `scope="full"`, of the fresh ones).
+    takes its own step with the new values fixed. w is the head (`scope="head"`) or all parameters.
+    The meta split is cut from the training split; `meta` is its share, or its size if above 1.
+    `virtual_lr` is the rate of the virtual step on the mean loss, by default the run's rate. With
+    `fresh`, that number of meta examples passes the network at a step, and the outer loss is of the
+    last `meta_batch` of them (with `scope="full"`, of the fresh ones).
 
-    With `one_pass`, which a loop sets where the optimizer asks for the loss at the weights as they
-    are, the pass that the meta-step reads the features from is also that of the loss.
+    A loop sets `one_pass` if the optimizer first asks for the loss at the current weights. Then the
+    pass that gives the meta-step its features also serves that loss.
 
     Subclasses define `criterion` (the inner loss of (logits, labels), with values to set), `outer`,
     `make_hyper`, `values(model, features, x, labels)` and `assign(values)`.
@@ -109,7 +109,7 @@ class Bilevel(SeededModule):
         raise NotImplementedError
 
     def hyper_groups(self) -> list[dict[str, Any]]:
-        """Return the parameters of hyper in groups, whose rate is `lr` unless they name one."""
+        """Return the parameters of hyper in groups; their rate is `lr` unless they name one."""
         return [{"params": list(self.hyper.parameters())}]
 
     def constrain(self) -> None:
@@ -122,7 +122,7 @@ class Bilevel(SeededModule):
         return iter(())
 
     def setup(self, model: nn.Module, data: object) -> Dataset | Splits:
-        """Cut the meta split off, and return the data without it: train on its `train.x`, `.y`."""
+        """Cut off the meta split, and return the data without it: train on its `train.x`, `.y`."""
         self.meta, splits = cut_meta_split(splits_of(data), self.meta_share, self.generator)
         device = splits.train.x.device
 
@@ -135,13 +135,13 @@ class Bilevel(SeededModule):
         return splits
 
     def draw_indices(self, count: int) -> Tensor:
-        """Draw so many examples of the meta split, with replacement."""
+        """Draw `count` examples of the meta split, with replacement."""
         assert self.meta is not None
         return torch.randint(len(self.meta), (count,), generator=self.generator)
 
     @property
     def capturable(self) -> bool:
-        """Whether every step does the same, so that a CUDA graph can record `settle`."""
+        """Whether all steps are alike, so that a CUDA graph can record `settle`."""
         return self.every == 1
 
     def prepare(self, model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Prepared:
@@ -173,13 +173,13 @@ class Bilevel(SeededModule):
         return self.scope == "head"
 
     def settle(self, model: nn.Module, drawn: Drawn) -> Prepared:
-        """Do the rest of `prepare`, which neither draws nor waits."""
+        """Do the rest of `prepare`, without random numbers and without waiting for the device."""
         x, labels, indices, rate = drawn
         full = self.scope == "full"
         for_loss = self.one_pass and not full
         meta = None if indices is None else self.meta_rows(model, indices)
 
-        # Of the attention kernels only the plain one can be differentiated twice.
+        # Only the math kernel of attention can be differentiated twice.
         attention = sdpa_kernel(SDPBackend.MATH) if full else nullcontext()
         statistics = nullcontext() if for_loss else statistics_still(model)
         with statistics, torch.set_grad_enabled(full or for_loss), attention:
@@ -191,7 +191,7 @@ class Bilevel(SeededModule):
                 with torch.enable_grad():
                     self.meta_step(self.outer_loss(model, x, labels, features, logits, meta, rate))
 
-            # A copy, as the next meta-step changes in place what the values may be views of.
+            # A copy, because the values may be views of what the next meta-step changes in place.
             with torch.no_grad():
                 values = self.values(model, features, x, labels).clone()
         self.note(values)
@@ -199,9 +199,9 @@ class Bilevel(SeededModule):
 
     @torch.no_grad()
     def meta_rows(self, model: nn.Module, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the outer loss reads of a meta batch, and its labels.
+        """Return the inputs of the outer loss for a meta batch, and its labels.
 
-        That is features, stored ones included, for the head, and inputs for the whole network.
+        These are features (with stored ones) for the head, and inputs for the whole network.
         """
         assert self.meta is not None
         inputs = self.meta.x[indices]
@@ -290,9 +290,7 @@ class Bilevel(SeededModule):
     def set_extra_state(self, state: Any) -> None:
         super().set_extra_state(state["generator"])
         self.taken = state["taken"]
-        if "signal" in state:  # older checkpoints have none
-            self.signal.sums.copy_(state["signal"])
-        if "last_signal" in state:
-            self.signal.last = SignalToNoise(*state["last_signal"])
+        self.signal.sums.copy_(state["signal"])
+        self.signal.last = SignalToNoise(*state["last_signal"])
         if self.optimizer is not None and state["optimizer"]:
             load_adam(self.optimizer, state["optimizer"])

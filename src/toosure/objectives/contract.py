@@ -20,7 +20,7 @@ Prepared = TypeVar("Prepared")  # what `prepare` returns, tensors in tuples or l
 
 
 class ParameterGroup(TypedDict):
-    """Parameters with settings of their own, as `parameters()` of an objective may yield them.
+    """A group of parameters with its own settings, from `parameters()` of an objective.
 
     They may be the network's: then they leave its group. `member` numbers the network of an
     ensemble that they belong to: SAM's norm and clipping are taken for each member alone.
@@ -43,7 +43,7 @@ class Objective(Protocol[Prepared]):
     `loss` is the criterion of (logits, labels), which CSAM replaces by its own. A network may give
     one logit per example, (N,) or (N, 1), with labels 0 and 1 (`class_pair`).
 
-    Optional methods that a loop calls where an objective has them (with `predict`, `mean_predict`,
+    Optional methods that a loop calls if an objective has them (with `predict`, `mean_predict`,
     `draw` and `settle`, which have Protocols below):
 
     - `setup(model, data)`: before the first step, with a `toosure.data.Dataset` or tensors (see
@@ -55,7 +55,7 @@ class Objective(Protocol[Prepared]):
     - `state_dict()`, `load_state_dict(state)`: what belongs in a checkpoint.
     - `recorded()`: called before steps are recorded as a CUDA graph, to choose a faster way.
 
-    Optional attributes that a loop reads, or sets where an objective has them:
+    Optional attributes that a loop reads, or sets if an objective has them:
 
     - `capturable`: whether a CUDA graph may record `prepare` together with the loss: it takes no
       learning rate, draws nothing and waits for nothing. Otherwise see `HasHalves`.
@@ -91,7 +91,7 @@ class HasPredict(Protocol):
 
 @runtime_checkable
 class HasMeanPredict(Protocol):
-    """Predicts at random, and says what it predicts without the noise."""
+    """An objective that predicts at random, and can predict without the noise."""
 
     def mean_predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
 
@@ -135,7 +135,7 @@ def as_objective(method: object) -> Any:
 
 
 def criterion_of(loss: nn.Module | None) -> nn.Module:
-    """Return the loss, by default cross-entropy; raise where it is not one number per batch.
+    """Return the loss, by default cross-entropy; raise if it is not one number per batch.
 
     Objectives see one logit per example as two classes: torch's binary loss is taken as a term.
     """
@@ -159,7 +159,7 @@ def reduction_factor(loss: nn.Module, examples: int) -> int:
 
 
 def preparing(objective: Objective[Prepared]) -> Callable[..., Prepared]:
-    """Return `prepare(model, batch, lr, part=0)`, which passes on what the objective asks for."""
+    """Return `prepare(model, batch, lr, part=0)`, which passes on the arguments that it takes."""
     arguments = inspect.signature(objective.prepare).parameters
 
     def prepare(model: nn.Module, batch: Batch, lr: float, part: int = 0) -> Prepared:

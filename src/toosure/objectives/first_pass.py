@@ -6,9 +6,9 @@ from torch import Tensor, nn
 class FirstPass:
     """Hold the logits of a batch, with their graph, for the first loss that asks.
 
-    They are given once, and only while the weights are those of the pass: an optimizer that moves
-    the weights before its first closure, or asks again elsewhere, gets None. Weights that are
-    moved through `p.data` are not noticed.
+    They are given once, and only while the weights are unchanged: an optimizer that moves the
+    weights before its first closure, or asks again, gets None. Weights that are moved through
+    `p.data` are not noticed.
 
     >>> import torch
     >>> model, x = nn.Linear(2, 3), torch.zeros(4, 2)

@@ -21,8 +21,8 @@ from toosure.optim.validators import check_not_negative
 
 COLLAPSED = 0.95  # share of gammas at a bound above which a warning is given
 EDGE = 0.01  # share of the range that counts as being at a bound
-REFERENCE_FEATURES = 64  # those of ResNet-20, at which `lr` is the hidden layer's rate
-MOVED = 0.25  # between two rows, from which a move of the mean gamma on noise is worth a warning
+REFERENCE_FEATURES = 64  # of ResNet-20; with these `lr` is the hidden layer's rate
+MOVED = 0.25  # of the mean gamma between two rows; a larger move on noise gives a warning
 
 
 class GammaNet(Bilevel):
@@ -32,13 +32,13 @@ class GammaNet(Bilevel):
     `most=none`, u an MLP on the detached features h; inner loss mean -(1 - p_y)^gamma_i log p_y;
     outer loss sece SECE + ce CE on a meta batch after a virtual step, at rate `virtual_lr`, of the
     head (or of everything, `scope="full"`). `bandwidth`, `form`, `soft_accuracy`, `leave_one_out`
-    and `detach` are those of `toosure.metrics.sece`. With `fresh`, only so many of the meta batch
-    pass the network at a step. `virtual_lr=none` follows the run's own rate. The level that all
-    gammas share moves at the rate `level_lr` of Adam, and what makes them differ at `lr` (above 64
-    features the hidden layer at 64 `lr` / features); with `level_lr=none` all of it at `lr`.
-    `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or
-    the name of a layer. The MLP, its optimizer and what tau divides are our choice, as no source
-    says them; see docs/objectives.md.
+    and `detach` are arguments of `toosure.metrics.sece`. With `fresh`, only that number of meta
+    examples passes the network at a step. `virtual_lr=none` follows the run's own rate. Adam moves
+    the level that all gammas share at the rate `level_lr`, and their differences at `lr` (above 64
+    features the hidden layer at 64 `lr` / features); with `level_lr=none` everything moves at `lr`.
+    `feed` replaces the features: "noise", "random" (a fixed random projection of the input), or the
+    name of a layer. The MLP, its optimizer and the place of tau are our choice, because no source
+    states them; see docs/objectives.md.
     Reference: Wang and Golebiowski (2024), Towards Unbiased Calibration using Meta-Regularization,
     arXiv 2303.15057.
 
@@ -142,10 +142,10 @@ class GammaNet(Bilevel):
         return SampleGamma(size, self.width, self.start, bounds, self.tau, self.generator)
 
     def hyper_groups(self) -> list[dict[str, Any]]:
-        """Return the level apart from the weights, where it has a rate of its own.
+        """Return the level and the weights as groups, if the level has its own rate.
 
-        A step of Adam moves each weight by about its rate, and so a hidden unit by that times the
-        number of its inputs; so wide features would move gamma faster.
+        A step of Adam moves each weight by about its rate, and a hidden unit by that times the
+        number of its inputs. So gamma would move faster on wide features.
         """
         if self.level_lr is None:
             return super().hyper_groups()
@@ -218,7 +218,7 @@ class GammaNet(Bilevel):
         )
 
     def warn_of_noise(self, signal: SignalToNoise, mean: float) -> None:
-        """Warn once if gamma moved since the last row while its mean gradient was mere noise."""
+        """Warn once if gamma moved since the last row although its mean gradient was noise."""
         moved = 0.0 if self.last_mean is None else abs(mean - self.last_mean)
         self.last_mean = mean
         if self.warned_of_noise or moved < MOVED or not signal.is_noise:
@@ -238,14 +238,14 @@ class GammaNet(Bilevel):
 
     def set_extra_state(self, state: Any) -> None:
         super().set_extra_state(state)
-        self.last_mean = state.get("last_mean")  # older checkpoints have none
+        self.last_mean = state["last_mean"]
 
 
 class SampleGamma(nn.Module):
     """Map features to gammas between two bounds, the upper of which may be None: an MLP.
 
-    tau divides what comes before the sigmoid: the larger it is, the closer gammas stay together
-    and to `start`, and the slower they move.
+    tau divides the input of the sigmoid: with a larger tau, gammas stay closer together and to
+    `start`, and move more slowly.
 
     >>> net = SampleGamma(8, 16, 1.0, (0.0, 5.0), tau=1.0, generator=torch.Generator())
     >>> net(torch.zeros(2, 8)).detach()
@@ -268,7 +268,7 @@ class SampleGamma(nn.Module):
         self.last = nn.Linear(width, 1)
         self.norm = nn.LayerNorm(inputs)
 
-        # The last bias makes every gamma `start` where the hidden layer is 0.
+        # With this last bias, a hidden layer of 0 gives gamma = `start`.
         with torch.no_grad():
             for layer in (self.hidden, self.last):
                 nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)

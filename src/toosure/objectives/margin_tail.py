@@ -15,7 +15,7 @@ from toosure.objectives.contract import Batch, criterion_of, reduction_factor
 from toosure.objectives.gradient_penalty import InputGradientPenalty
 from toosure.processes import rows_of_all
 
-FLOOR = 1e-12  # added under a root, whose gradient at 0 would not exist
+FLOOR = 1e-12  # added under a root, which has no gradient at 0
 
 
 class MarginTail(nn.Module):
@@ -76,7 +76,7 @@ class MarginTail(nn.Module):
         self.register_buffer("moment", torch.zeros(()))
 
     def prepare(self, model: nn.Module, batch: Batch, part: int = 0) -> tuple[Tensor, ...]:
-        """Count the step, and craft the attack where one is asked for."""
+        """Count the step, and craft the attack if there is one."""
         x, labels, _ = batch
         self.taken += part == 0
         if self.warm_up_steps:
@@ -96,7 +96,7 @@ class MarginTail(nn.Module):
             loss = self.loss(*class_pair(self.loss, model(x), labels))
             return loss
 
-        # m_lo at the attacked input, where there is one.
+        # m_lo at the attacked input, if there is one.
         attacked_margins = [self.margins(model(other), labels) for other in attacked]
 
         def penalty_of(margins: Tensor, gradient: Tensor) -> Tensor:

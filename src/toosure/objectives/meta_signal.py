@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-ENOUGH_STEPS = 50  # before which a small mean says nothing
-STANDARD_ERRORS = 2.0  # from 0, below which a mean cannot be told from it
+ENOUGH_STEPS = 50  # with fewer, a small mean is not significant
+STANDARD_ERRORS = 2.0  # a mean closer to 0 is not significant
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SignalToNoise:
 
     @property
     def is_noise(self) -> bool:
-        """Whether enough steps were taken to tell, and their mean cannot be told from 0."""
+        """Whether enough steps were taken, and their mean does not differ from 0 significantly."""
         return self.steps >= ENOUGH_STEPS and self.overall < STANDARD_ERRORS
 
 

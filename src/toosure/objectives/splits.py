@@ -1,4 +1,4 @@
-"""What `setup` reads: the splits of a data set, or the tensors of one's own loop."""
+"""The input of `setup`: the splits of a data set, or the tensors of your own loop."""
 
 from dataclasses import dataclass, replace
 from typing import cast
@@ -14,7 +14,7 @@ Pair = tuple[Tensor, Tensor]  # inputs and labels
 
 @dataclass(frozen=True)
 class Splits:
-    """Hold what objectives read of a data set, where there are only tensors."""
+    """The part of a data set that objectives read, made of tensors."""
 
     train: Split
     val: Split | None = None
@@ -48,7 +48,7 @@ def splits_of(data: object) -> Dataset | Splits:
 
 
 def validation_split(data: object, objective: str) -> Split:
-    """Return the validation split; raise where there is none, in the name of an objective."""
+    """Return the validation split; raise, naming the objective, if there is none."""
     val = splits_of(data).val
     if val is None or len(val) == 0:
         raise ValueError(
@@ -61,7 +61,7 @@ def validation_split(data: object, objective: str) -> Split:
 def cut_meta_split(
     splits: Dataset | Splits, share: float, generator: torch.Generator
 ) -> tuple[Split, Dataset | Splits]:
-    """Draw a share of the training split, or so many examples if above 1; return it and the rest.
+    """Draw a share of the training split, or a number of examples; return it and the rest.
 
     >>> pair = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])
     >>> meta, rest = cut_meta_split(splits_of(pair), 0.25, torch.Generator())

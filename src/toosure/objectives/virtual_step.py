@@ -1,4 +1,4 @@
-"""One step of gradient descent whose result can be differentiated by what shaped the loss."""
+"""A step of gradient descent that is differentiable by the hyper-parameters of the loss."""
 
 from collections.abc import Callable, Sequence
 

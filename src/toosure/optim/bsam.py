@@ -148,8 +148,8 @@ class BSAM(SAM):
     ) -> Tensor:
         """Return the log of the mean softmax over samples of the weights, (N, C).
 
-        `samples` are those of the optimizer unless given; with 0 the mean weights predict alone.
-        The model stays in the mode that it is in: call `model.eval()` before.
+        `samples` defaults to the optimizer's; with 0 only the mean weights predict. The model stays
+        in the mode that it is in: call `model.eval()` before.
         """
         count = self.samples if samples is None else samples
         if count == 0:
@@ -165,7 +165,7 @@ class BSAM(SAM):
         return total - math.log(count)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state, in our own types: torch rounds it to those of the parameters."""
+        """Load a state in its own types; torch would round it to the parameters' types."""
         super().load_state_dict(state_dict)
         indices = [i for group in state_dict["param_groups"] for i in group["params"]]
         for (p, _), i in zip(self._parameters(), indices, strict=True):

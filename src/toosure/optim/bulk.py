@@ -96,7 +96,7 @@ class BulkSGD(Wrapper):
         self._checked_k()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to SGD; the directions are those of all groups together."""
+        """Add a group to SGD; the directions span all groups together."""
         for name in ("k", "refresh", "matrix"):
             if param_group.get(name, self.defaults[name]) != self.defaults[name]:
                 raise ValueError(f"{name} is one for all groups: BulkSGD(..., {name}=...)")
@@ -111,7 +111,7 @@ class BulkSGD(Wrapper):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Step once; return the closure's loss (without a closure, use the gradients at hand)."""
+        """Step once; return the closure's loss (without a closure, use the current gradients)."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -133,7 +133,7 @@ class BulkSGD(Wrapper):
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     def _checked_k(self) -> int:
-        """Return k as an int; raise where it is out of range or needs a tracker."""
+        """Return k as an int; raise if it is out of range or needs a tracker."""
         k = self.param_groups[0]["k"]
         size = sum(p.numel() for p in self._parameters())
         if not isinstance(k, Integral) or not 0 <= int(k) <= size:
@@ -185,7 +185,7 @@ class BulkSGD(Wrapper):
             )
 
     def _find(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors:
-        """Ask the tracker; one of the user need not know rounds where none are asked for."""
+        """Ask the tracker for directions; a user's tracker needs `rounds` only if they are set."""
         assert self.tracker is not None
         rounds = () if self.rounds is None else (self.rounds,)
         return self.tracker.top(matrix, k, *rounds)

@@ -106,7 +106,7 @@ class CSAM(SAM):
 class Point:
     """Flags shared with the criterion: is this the perturbed point, and was it called there?"""
 
-    gamma: float | Tensor | None = None  # where it was changed; else the loss has its own
+    gamma: float | Tensor | None = None  # if it was changed; else the loss has its own
 
     def __init__(self) -> None:
         self.perturbed = False

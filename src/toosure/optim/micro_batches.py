@@ -7,7 +7,7 @@ Closure = Callable[[], Any]  # computes the loss, calls backward, returns the lo
 
 
 def as_closures(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
-    """Return one closure or several as a list; raise where there is none."""
+    """Return one closure or several as a list; raise if there is none."""
     closures = [closure] if callable(closure) else list(closure or [])
     if not closures:
         raise ValueError("step needs a closure that computes the loss, calls backward, returns it")
@@ -15,7 +15,7 @@ def as_closures(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
 
 
 def only_closure(closure: Closure | Iterable[Closure] | None) -> Closure:
-    """Return the one closure that was given; raise where there is none or several."""
+    """Return the only closure; raise if there is none or several."""
     closures = as_closures(closure)
     if len(closures) > 1:
         raise ValueError("gradients_ready takes one closure, which runs all micro-batches")

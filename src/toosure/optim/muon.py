@@ -122,7 +122,7 @@ class Muon(Traits, Optimizer):
         # OneCycleLR and CyclicLR look for a momentum among the defaults.
         groups = hidden_and_rest(params)
         if not input_layer:
-            groups = with_first_matrix_at_rest(groups)
+            groups = with_first_matrix_in_adamw(groups)
         super().__init__(groups, {"momentum": momentum})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Muon(Traits, Optimizer):
         self._share_with_adamw()
 
     def _share_with_adamw(self) -> None:
-        """Let AdamW work on our own groups and state."""
+        """Let AdamW work on this optimizer's groups and state."""
         groups = [group for group in self.param_groups if not group["muon"]]
         if groups and self.rest is None:
             self.rest = AdamW([torch.zeros(1)])
@@ -214,7 +214,7 @@ def _adamw_defaults(settings: dict[str, Any]) -> dict[str, Any]:
 def hidden_and_rest(
     params: nn.Module | ParamsT, more: Iterable[Parameter] = ()
 ) -> list[dict[str, Any]]:
-    """Sort parameters into hidden matrices and the rest; groups pass through as they are.
+    """Sort parameters into hidden matrices and the rest; keep groups as they are.
 
     The head is the last matrix of `params`, whatever `more` (an objective's own) follows. A tensor
     of one row, as a class token or a table of positions, counts as no matrix.
@@ -235,8 +235,8 @@ def hidden_and_rest(
     return [group for group in (hidden, rest) if group["params"]] or [rest]
 
 
-def with_first_matrix_at_rest(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Move the first hidden matrix to AdamW's group, or to a new one where there is none."""
+def with_first_matrix_in_adamw(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Move the first hidden matrix to AdamW's group, or to a new one if there is none."""
     hidden = next((group for group in groups if group.get("muon")), None)
     if hidden is None:
         return groups

@@ -38,14 +38,14 @@ def weights_restored(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copy all tensors in one call: times one changes no bit, and there is no foreach clone."""
+    """Copy all tensors in one call by multiplying by 1, as torch has no foreach clone."""
     return list(torch._foreach_mul(list(tensors), 1)) if tensors else []
 
 
 def dense_gradient(parameter: Tensor) -> Tensor:
     """Return the gradient of a parameter that has one, after making a sparse one dense.
 
-    That of a sharded parameter is sharded alike.
+    The copy of a sharded parameter has the same sharding.
     """
     assert parameter.grad is not None
     if parameter.grad.is_sparse:
@@ -56,7 +56,7 @@ def dense_gradient(parameter: Tensor) -> Tensor:
 
 
 def with_dense_gradient(p: Tensor) -> Tensor:
-    """Return the parameter, or a stand-in whose gradient is the values of its sparse one."""
+    """Return the parameter, or a stand-in with the values of its sparse gradient."""
     if p.grad is None or not p.grad.is_sparse:
         return p
 
@@ -89,9 +89,9 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
 def by_member(
     things: Sequence[Thing], group_of: Callable[[Thing], Any] = lambda group: group
 ) -> list[list[Thing]]:
-    """Sort parameter groups by the network they belong to, `member`, where several train together.
+    """Sort parameter groups by their network (`member`), if several are trained together.
 
-    Things that are no groups themselves are sorted by their `group_of`.
+    Other items are sorted by their `group_of`.
 
     >>> [len(part) for part in by_member([{"member": 0}, {"member": 1}, {"member": 0}])]
     [2, 1]
@@ -103,14 +103,14 @@ def by_member(
 
 
 def clip_each_member_(groups: Sequence[dict[str, Any]], largest: float) -> None:
-    """Scale gradients down to a norm, that of each member where several train together."""
+    """Scale gradients down to a norm, per member if several networks are trained together."""
     for part in by_member(groups):
         trained = [p for group in part for p in group["params"] if p.grad is not None]
         clip_([with_dense_gradient(p) for p in trained], largest)
 
 
 def clip_(parameters: Sequence[Tensor], largest: float) -> None:
-    """Scale the gradients of parameters down to a norm, as torch does; of shards, to that of all.
+    """Scale gradients down to a norm, as torch does; the norm of shards is over all of them.
 
     torch's own function cannot mix plain and sharded parameters.
     """
@@ -152,7 +152,7 @@ def climb_without_waiting_(
     norm: Tensor,
     keep: bool,
 ) -> None:
-    """Do what `climb_` does where the norm is on a device, without reading it on the host.
+    """Do the same as `climb_` with a norm on the device, without reading it on the host.
 
     torch's fused SGD is the one call that adds a multiple known only to the device: it divides by
     `grad_scale` (and overwrites the gradients), or multiplies by a tensor `lr`.

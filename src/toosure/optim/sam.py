@@ -144,7 +144,7 @@ class SAM(Wrapper):
 
                 if self._perturbs():
                     if scaler is not None and not self._unscaled_is_finite(scaler):
-                        scaler.unscale_(self.base)  # so that scaler.update() knows of the infinity
+                        scaler.unscale_(self.base)  # so that scaler.update() sees the infinity
                         return mean_loss(losses, shares)
                     with self._perturbed(share):
                         self._pass(closure)
@@ -180,7 +180,7 @@ class SAM(Wrapper):
         loss = None
         if self._perturbs():
             if scaler is not None and not self._unscaled_is_finite(scaler):
-                scaler.unscale_(self.base)  # so that scaler.update() knows of the infinity
+                scaler.unscale_(self.base)  # so that scaler.update() sees the infinity
                 return None
             with self.statistics.held_still(self._trained), self._perturbed(1.0):
                 loss = self._pass(closure)
@@ -233,7 +233,7 @@ class SAM(Wrapper):
                 climb_(params, directions, group["rho"], norm.to(params[0].device), keep)
 
     def _descend(self, scaler: torch.amp.GradScaler | None) -> None:
-        """Give the gradients at hand to the base, unless the scaler finds an infinity in them."""
+        """Step the base with the current gradients, unless the scaler finds an infinity in them."""
         if scaler is not None:
             scaler.unscale_(self.base)
             if any(bool(infinite) for infinite in scaler._found_inf_per_device(self.base).values()):

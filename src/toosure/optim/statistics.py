@@ -66,7 +66,7 @@ class RunningStatistics:
 
     @contextmanager
     def held_still(self, trained: Callable[[], list[Tensor]]) -> Iterator[None]:
-        """Around a second pass whose first was not ours: statistics end as they began.
+        """Around a second pass without our first: restore the statistics afterwards.
 
         Layers that were not seen before are copied when they are about to run.
         """
@@ -114,7 +114,7 @@ class RunningStatistics:
     def _check_compiled(
         self, modules: set[nn.Module], trained: Callable[[], list[Tensor]], loss: object
     ) -> None:
-        """Raise where torch.compile may have hidden layers from the hook."""
+        """Raise if torch.compile may have hidden layers from the hook."""
         if self.model is None and (self.traced or _something_is_compiled()):
             _check_all_seen(modules, trained(), loss, self.traced)
 
@@ -195,7 +195,7 @@ def _check_all_seen(
 
 
 def _may_be_compiled(loss: object) -> bool:
-    """Whether a compiled function computed the loss; without a graph nobody can tell."""
+    """Whether a compiled function computed the loss; unknown without a graph."""
     if not isinstance(loss, Tensor) or loss.grad_fn is None:
         return True
 

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 
 class Traits:
-    """Declare what a training loop and the command line need to know of an optimizer.
+    """What a training loop and the command line need to know about an optimizer.
 
     An optimizer inherits this class and overrides what differs. Read a trait with a default, as
     `getattr(optimizer, "needs_tracker", False)`: torch's own optimizers declare nothing. Losses
@@ -41,7 +41,7 @@ class Traits:
 def why_not_recorded(
     *methods: object, lr_varies: bool = False, loss_scaling: bool = False
 ) -> str | None:
-    """Return why a step with these methods cannot be a CUDA graph, or None where it can.
+    """Return why a step with these methods cannot be a CUDA graph, or None if it can.
 
     `methods` are the optimizer, the loss and the objective, as objects or as classes. An object is
     asked together with what it contains (the base of an optimizer, the terms of a loss, the loss
@@ -74,7 +74,7 @@ def why_not_recorded(
 
 
 def _parts(method: object) -> Iterator[object]:
-    """Yield a method and what it contains that may have a reason of its own."""
+    """Yield a method and the methods inside it, each of which may have a reason."""
     if isinstance(method, nn.Module):
         yield from method.modules()
         return

@@ -3,12 +3,13 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch.optim import Optimizer
+
+from toosure.sentences import did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,9 +43,9 @@ def check_settings(validators: Mapping[str, Validator], settings: Mapping[str, o
 
 
 def check_base(base: object, refused: type) -> None:
-    """Raise unless `base` is a class of optimizer whose step uses the gradients at hand.
+    """Raise unless `base` is an optimizer class that steps with the current gradients.
 
-    A class below `refused` takes passes of its own.
+    Subclasses of `refused` take their own passes.
     """
     if isinstance(base, Optimizer):
         kind = type(base).__name__
@@ -78,7 +79,7 @@ def check_arguments(
     """Raise for an argument that neither an optimizer nor its base takes; name one that is near."""
     try:
         taken = inspect.signature(base).parameters
-    except (TypeError, ValueError):  # a callable that says nothing of its arguments
+    except (TypeError, ValueError):  # a callable without a signature
         return
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
         return
@@ -128,6 +129,5 @@ def refuse_unknown_arguments(
 
 def unknown_argument(optimizer: type, name: str, known: Sequence[str], takes: str) -> ValueError:
     """Return the error for an argument that an optimizer does not take."""
-    near = get_close_matches(name, known, 1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return ValueError(f"{optimizer.__name__} has no argument {name!r}{hint}: it takes {takes}")
+    hint = did_you_mean(name, known, ".")
+    return ValueError(f"{optimizer.__name__} has no argument {name!r}{hint} It takes {takes}")

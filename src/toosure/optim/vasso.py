@@ -90,7 +90,7 @@ class VASSO(SAM):
     def _average_(
         self, directions: list[Tensor], params: list[Tensor], theta: float, captured: bool
     ) -> None:
-        """Turn g_t into (1 - theta) d_(t-1) + theta g_t where there is a past."""
+        """Turn g_t into (1 - theta) d_(t-1) + theta g_t, except in the first step."""
         known = [i for i, p in enumerate(params) if "direction" in self.state.get(p, {})]
         if not known:
             return

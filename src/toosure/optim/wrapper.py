@@ -27,7 +27,7 @@ class Wrapper(Traits, Optimizer):
             self._check_own(name)
         super().__init__(base.param_groups, {**base.defaults, **settings})
 
-        # torch made lists and a state of its own; from here on both optimizers use the base's.
+        # torch made other lists and another state; from here on both optimizers share the base's.
         self.param_groups = base.param_groups
         self.state = base.state
 
@@ -47,7 +47,7 @@ class Wrapper(Traits, Optimizer):
             check_settings(self.validators, group)
 
     def _check_own(self, name: str) -> None:
-        """Raise where the base keeps a setting of the same name, in the same groups."""
+        """Raise if the base keeps a setting of the same name, in the same groups."""
         if name in self.base.defaults:
             own, base = type(self).__name__, type(self.base).__name__
             raise ValueError(

@@ -62,7 +62,7 @@ def direction(change: Estimate) -> int:
 
 
 def key_numbers(result: Recalibration) -> list[tuple[str, str, str]]:
-    """Return the few numbers to see first, after and before."""
+    """Return the numbers to show first, after and before."""
     numbers = []
     for q in shown_in("tile"):
         form = ".4f" if q.scale == 1 else ".2f"

@@ -1,4 +1,4 @@
-"""Connections of the live page: so many at once, and none that waits for its client for ever."""
+"""Connections of the live page: a limited number, and none that waits for its client for ever."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 MAX_CONNECTIONS = 128
-STALL_SECONDS = 10.0  # in which a client must send a request, or take some of an answer
-WAIT_SECONDS = 120.0  # in which it must have taken all of it
-LOOK_SECONDS = 1.0
+STALL_SECONDS = 10.0  # for a client to send a request, or to read some of an answer
+WAIT_SECONDS = 120.0  # for a client to read a whole answer
+CHECK_SECONDS = 1.0
 
 
 class PatientProtocol(H11Protocol):
     """A connection that ends when its client neither sends nor reads.
 
-    Where there are too many, the one that has waited longest for its client makes room. So a flood
-    of clients that read slowly, or not at all, pushes out its own, and not one that asks and reads.
+    If there are too many connections, the one idle longest is closed. So a flood of slow clients
+    pushes out its own connections, not one that asks and reads.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -27,9 +27,9 @@ class PatientProtocol(H11Protocol):
         self.seen: RequestResponseCycle | None = None
         self.unsent = 0
         self.moved_at = self.loop.time()
-        self.free_at = self.loop.time()  # when the client last owed nothing
-        make_room(self.connections)
-        self.timer = self.loop.call_later(LOOK_SECONDS, self.look)
+        self.free_at = self.loop.time()  # when the server last waited for nothing from the client
+        close_idlest(self.connections)
+        self.timer = self.loop.call_later(CHECK_SECONDS, self.check_stall)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.timer.cancel()
@@ -41,12 +41,12 @@ class PatientProtocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client is to send or to read, and not the server to answer."""
+        """Whether it is the client's turn to send or to read."""
         is_idle = self.cycle is None or self.cycle.response_complete
         return is_idle or self.transport.get_write_buffer_size() > 0
 
-    def look(self) -> None:
-        """End the connection if nothing has moved for too long; else look again later."""
+    def check_stall(self) -> None:
+        """End the connection if nothing has moved for too long, else check again later."""
         now = self.loop.time()
         unsent = self.transport.get_write_buffer_size()
         if unsent < self.unsent:
@@ -60,11 +60,11 @@ class PatientProtocol(H11Protocol):
         if now - self.moved_at > STALL_SECONDS or now - self.free_at > WAIT_SECONDS:
             self.transport.abort()
         else:
-            self.timer = self.loop.call_later(LOOK_SECONDS, self.look)
+            self.timer = self.loop.call_later(CHECK_SECONDS, self.check_stall)
 
 
-def make_room(connections: Iterable[object]) -> None:
-    """End the connection that has waited longest for its client, where there are too many."""
+def close_idlest(connections: Iterable[object]) -> None:
+    """End the connection that is idle longest, if there are too many."""
     ours = [each for each in connections if isinstance(each, PatientProtocol)]
     still_open = [each for each in ours if not each.transport.is_closing()]
     if len(still_open) > MAX_CONNECTIONS:

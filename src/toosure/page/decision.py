@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from toosure.finite import is_finite_number
 from toosure.page.half_intervals import NORMAL_95
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.ranking import Standing
+from toosure.page.ranking import RankedSetting
 from toosure.page.run_verdict import headline
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.verdicts import plural
 
-FAINT_GAIN = 0.1  # points of ECE that are not worth a sentence
+WEAK_GAIN = 0.1  # points of ECE; a smaller gain is not mentioned
 SCALING = ("temperature", "ece", "ece_after")
 
 
@@ -27,22 +28,22 @@ class Decision:
     title: str
     reason: str
     steps: tuple[str, ...]  # what to do next
-    standing: Standing | None = None
+    setting: RankedSetting | None = None
 
 
 def decide(page: PageRuns) -> Decision:
-    """Take the lowest validation NLL among settings whose accuracy is not clearly below the top."""
-    if len(page.standings) == 1:
-        only = page.standings[0]
+    """Take the setting with the lowest validation NLL among those not clearly less accurate."""
+    if len(page.ranked_settings) == 1:
+        only = page.ranked_settings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
 
     overall = headline(list(page.verdicts.values()))
-    ranked = [standing for standing in page.standings if standing.is_ranked]
+    ranked = [setting for setting in page.ranked_settings if setting.is_ranked]
     if not ranked:
         reason = "No setting has validation data and ended as it should."
         return Decision(*overall, reason, (way_to_a_ranking(page),))
 
-    accurate = [standing for standing in ranked if not is_less_accurate(page, standing, ranked)]
+    accurate = [setting for setting in ranked if not is_less_accurate(page, setting, ranked)]
     chosen = accurate[0]
     sentence = chosen.verdict.sentence
     verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
@@ -56,14 +57,16 @@ def decide(page: PageRuns) -> Decision:
 
 
 def way_to_a_ranking(page: PageRuns) -> str:
-    """Say what would make settings comparable, where none can be ranked."""
+    """Return what to do if no setting can be ranked."""
     if all(run.training_only for run in page.runs):
         return "Measure validation data: on its training data every network looks honest."
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
-def reason_for(chosen: Standing, accurate: list[Standing], ranked: list[Standing]) -> str:
-    """Say why a setting was chosen, and which had a lower NLL at a lower accuracy."""
+def reason_for(
+    chosen: RankedSetting, accurate: list[RankedSetting], ranked: list[RankedSetting]
+) -> str:
+    """Return why a setting was chosen, and which had a lower NLL at a lower accuracy."""
     count = f"{len(ranked)} {plural(len(ranked), 'setting')}"
     nll = f", {chosen.nll:.3f}," if math.isfinite(chosen.nll) else ""
     if len(accurate) == len(ranked):
@@ -83,41 +86,41 @@ def reason_for(chosen: Standing, accurate: list[Standing], ranked: list[Standing
     return reason
 
 
-def is_less_accurate(page: PageRuns, standing: Standing, ranked: list[Standing]) -> bool:
+def is_less_accurate(page: PageRuns, setting: RankedSetting, ranked: list[RankedSetting]) -> bool:
     """Whether the accuracy of a setting is below the highest by more than chance.
 
-    On the same examples where predictions were kept, else by the binomial errors of both.
+    It is judged on the same examples if predictions were kept, else by binomial errors.
     """
     top = max(ranked, key=lambda each: each.values.get("accuracy", -math.inf))
-    if standing is top:
+    if setting is top:
         return False
     compared = page.comparison.settings if page.comparison else {}
-    if page.comparison and standing.label in compared and top.label in compared:
-        difference = page.comparison.difference(standing.label, top.label)["accuracy"]
+    if page.comparison and setting.label in compared and top.label in compared:
+        difference = page.comparison.difference(setting.label, top.label)["accuracy"]
         return difference.value < 0 and not difference.is_chance
 
-    lower = standing.values.get("accuracy", math.nan)
+    lower = setting.values.get("accuracy", math.nan)
     higher = top.values.get("accuracy", math.nan)
     errors = [
-        binomial_error(each.values.get("accuracy", math.nan), each.n) for each in (standing, top)
+        binomial_error(each.values.get("accuracy", math.nan), each.n) for each in (setting, top)
     ]
     return higher - lower > NORMAL_95 * math.hypot(*errors)
 
 
 def binomial_error(accuracy: float, n: int) -> float:
-    """Return the standard error of an accuracy in per cent; endless where n is not known."""
+    """Return the standard error of an accuracy in per cent; infinite if n is not known."""
     share = min(max(accuracy / 100, 0.0), 1.0)
     return 100 * math.sqrt(share * (1 - share) / n) if n else math.inf
 
 
-def next_steps(page: PageRuns, chosen: Standing) -> tuple[str, ...]:
-    """Say what to do about a setting: a temperature, nothing, or more data; and what it gained."""
+def next_steps(page: PageRuns, chosen: RankedSetting) -> tuple[str, ...]:
+    """Return what to do about a setting, and what it gained."""
     steps = (correction(chosen), gain_over_reference(page, chosen))
     return tuple(step for step in steps if step)
 
 
-def correction(chosen: Standing) -> str:
-    """Say what would make a setting more honest."""
+def correction(chosen: RankedSetting) -> str:
+    """Return what would make a setting better calibrated."""
     runs = [run for run in chosen.group.runs if run.status != "diverged"]
     verdict = chosen.verdict
     if not runs:
@@ -128,12 +131,12 @@ def correction(chosen: Standing) -> str:
         return "" if is_running else "Measure confidence and accuracy on labelled data."
 
     if verdict.kind == "unclear":
-        if not (verdict.n and math.isfinite(verdict.half)):
+        if not (verdict.n and math.isfinite(verdict.half_width)):
             return "Judge it on more data."
-        needed = math.ceil(verdict.n * verdict.half**2 / 100) * 100
+        needed = math.ceil(verdict.n * verdict.half_width**2 / 100) * 100
         return (
-            f"Judge it on more data: {verdict.n:,} examples leave ± {verdict.half:.1f} points, "
-            f"about {needed:,} would leave ± 1."
+            f"Judge it on more data: {verdict.n:,} examples leave "
+            f"± {verdict.half_width:.1f} points, about {needed:,} would leave ± 1."
         )
 
     if verdict.kind == "fine":
@@ -142,9 +145,11 @@ def correction(chosen: Standing) -> str:
 
 
 def calibration(runs: Sequence[Run], is_running: bool) -> str:
-    """Say what a temperature does to the runs of a setting, or how to find out."""
+    """Return the effect of a temperature on the runs of a setting, or how to find out."""
     scalings = [run.scaling for run in runs]
-    known = [scaling for scaling in scalings if all(map(is_number, map(scaling.get, SCALING)))]
+    known = [
+        scaling for scaling in scalings if all(map(is_finite_number, map(scaling.get, SCALING)))
+    ]
     if known:
         return temperature_sentence(known)
     for run in runs:
@@ -157,29 +162,25 @@ def calibration(runs: Sequence[Run], is_running: bool) -> str:
 
 
 def temperature_sentence(scalings: Sequence[Mapping[str, Any]]) -> str:
-    """Say what a temperature does to the test data of a run, or the mean over its seeds."""
+    """Return the effect of a temperature on the test data of a run, or its mean over seeds."""
     temperature, before, after = (fmean(each[key] for each in scalings) for key in SCALING)
     numbers = f"ECE {100 * before:.1f} → {100 * after:.1f} points on test data"
     if len(scalings) > 1:
         numbers += f", mean over {len(scalings)} seeds"
-    if 100 * after < 100 * before - FAINT_GAIN:
+    if 100 * after < 100 * before - WEAK_GAIN:
         return f"Temperature {temperature:.2f} takes {numbers}: divide the logits by it."
     return f"Temperature {temperature:.2f} does not help: {numbers}."
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def gain_over_reference(page: PageRuns, chosen: Standing) -> str:
-    """Say how much less ECE a setting has than the plain optimizer, and whether that is chance."""
+def gain_over_reference(page: PageRuns, chosen: RankedSetting) -> str:
+    """Return how much a setting's ECE differs from the baseline's, and whether that is chance."""
     reference = page.reference.label
     comparison = page.comparison
     if comparison is None or reference == chosen.label or chosen.label not in comparison.settings:
         return ""
 
     difference = comparison.difference(chosen.label, reference)["ece"]
-    value, half = 100 * difference.value, 100 * difference.half
+    value, half = 100 * difference.value, 100 * difference.half_width
     if difference.is_chance:
         interval = f"{printed(value - half, '+.1f')} to {printed(value + half, '+.1f')}"
         return f"Its ECE against {reference} may differ by chance alone: {interval} points."

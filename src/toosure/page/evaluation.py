@@ -31,7 +31,7 @@ def evaluation_page(result: Evaluation) -> str:
 
 
 def name_of(result: Evaluation) -> str:
-    """Return where the predictions came from."""
+    """Return the source of the predictions."""
     return result.source or "predictions in memory"
 
 
@@ -51,7 +51,7 @@ def verdict_header(source: str, kind: str, sentence: str, reasons: Sequence[str]
 
 
 def key_numbers(result: Evaluation) -> list[tuple[str, str, str]]:
-    """Return the few numbers to see first: name, value, interval."""
+    """Return the numbers to show first: name, value, interval."""
     numbers = []
     for q in shown_in("tile"):
         if q.key not in result.metrics:
@@ -85,7 +85,7 @@ def percent(value: float) -> str:
 
 
 def interval(estimate: Estimate, scale: float, digits: int) -> str:
-    """Return "low to high", or nothing where no interval was taken."""
+    """Return "low to high", or nothing without an interval."""
     if estimate.low is None or estimate.high is None:
         return ""
     return f"{scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f}"
@@ -111,7 +111,7 @@ def figures(result: Evaluation) -> str:
 
 
 def whisker_note(result: Evaluation) -> str:
-    """Say that the whiskers of a bin count its rows as independent, where they are not."""
+    """Note that the whiskers assume independent rows, if rows come in groups."""
     return "" if result.groups is None else ", as if rows were independent"
 
 
@@ -145,7 +145,7 @@ def metrics_tables(result: Evaluation) -> str:
 
 
 def kind_notes(result: Evaluation) -> list[str]:
-    """Say of what the numbers are, where it is not the predicted class of independent rows."""
+    """Note what the numbers are of, if not of the predicted class of independent rows."""
     notes = []
     if result.class_one:
         of_class_one = ", ".join(key for key in OF_CLASS_ONE if key in result.metrics)

@@ -1,28 +1,47 @@
-"""Values with half a 95 % interval on either side, of normal and of few values."""
+"""Values with their 95 % intervals, of normal and of few values."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 NORMAL_95 = 1.959964  # standard errors on either side in a 95 % interval
-# Of Student's t at 95 %, by degrees of freedom from 1 on; the last serves for all above.
+# Student's t at 95 % for 1, 2, ... degrees of freedom; the last is used for all above.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 class PlusMinus(NamedTuple):
-    """A value, often a difference, and half its 95 % interval."""
+    """A value, often a difference, and half the width of its 95 % interval."""
 
     value: float
-    half: float
+    half_width: float
 
     @property
     def is_chance(self) -> bool:
         """Whether the interval holds 0."""
-        return not abs(self.value) > self.half
+        return not abs(self.value) > self.half_width
+
+
+class ValueInterval(NamedTuple):
+    """A value and the ends of its 95 % interval, which may be lopsided; NaN if unknown."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def plus_minus(self) -> PlusMinus:
+        """The value and the width of its interval towards 0, which decides whether it is chance.
+
+        >>> ValueInterval(-0.03, -0.05, -0.02).plus_minus
+        PlusMinus(value=-0.03, half_width=0.01)
+        """
+        side = self.high - self.value if self.value < 0 else self.value - self.low
+        return PlusMinus(self.value, round(side, 12) if math.isfinite(side) else math.inf)
 
 
 def interval_of_mean(values: np.ndarray) -> np.ndarray:
-    """Return half the 95 % interval of the mean over rows, after Student; 0 for a single row."""
+    """Return half the 95 % interval (Student's t) of the mean over rows; 0 for a single row."""
     rows = len(values)
     if rows < 2:
         return np.zeros(values.shape[1])

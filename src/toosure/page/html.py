@@ -1,4 +1,4 @@
-"""HTML: the shell of every page, all inlined, and its blocks: numbers, figures, sections.
+"""HTML: the frame of every page, with everything inlined, and its blocks.
 
 Each block is a function from values to HTML that escapes every name it is given. Tables are in
 `tables`.
@@ -30,9 +30,9 @@ POLICY = (
 def page(
     title: str, body: str, scripts: bool = True, more: Sequence[str] = (), policy: str = POLICY
 ) -> str:
-    """Return a whole page; its figures are drawn by the scripts that it carries.
+    """Return a whole page; its own scripts draw the figures.
 
-    `more` names scripts beside this file that a page needs besides those of every page.
+    `more` names further scripts beside this file, besides those of every page.
 
     >>> "<title>a &lt;b&gt;</title>" in page("a <b>", "<p>hello</p>", scripts=False)
     True
@@ -47,7 +47,7 @@ def page(
 
 
 def asset(name: str) -> str:
-    """Read a file that lies beside this one, also inside a wheel."""
+    """Read a file beside this one, also inside a wheel."""
     return files("toosure.page").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -60,7 +60,7 @@ def scripting(more: Sequence[str] = ()) -> str:
 
 
 def in_script(text: str) -> str:
-    """Keep JSON from ending the script element that holds it.
+    """Escape JSON so that it cannot end its script element.
 
     >>> in_script('"</script>"')
     '"\\\\u003c/script>"'
@@ -91,9 +91,9 @@ FIGURE_TOOLS = (
 
 def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -> str:
     """Return a block with a title, a Plotly figure and a line on how to read it."""
-    said = f"<figcaption>{prose(note)}</figcaption>" if note else ""
+    caption = f"<figcaption>{prose(note)}</figcaption>" if note else ""
     return (
-        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{said}"
+        f"<figure><{heading}>{escape(title)}</{heading}>{plot(drawing, title, note)}{caption}"
         f"{FIGURE_TOOLS}</figure>"
     )
 
@@ -101,7 +101,7 @@ def figure(drawing: "Figure", title: str, note: str = "", heading: str = "h2") -
 def plot(
     drawing: "Figure | None", title: str, note: str = "", kind: str = "", role: str = ""
 ) -> str:
-    """Return a figure alone; `kind` is a class of ours, `role` what our scripts call it.
+    """Return a figure alone; `kind` is a CSS class, `role` its name in our scripts.
 
     Without a drawing, the scripts make it from the data of the page.
     """
@@ -116,22 +116,22 @@ def plot(
 
 
 def term(quantity: Quantity, text: str = "") -> str:
-    """Return the name of a quantity that says what it means and leads to its definition."""
+    """Return the name of a quantity as a link to its definition, with a tooltip."""
     if not quantity.says:
         return escape(text or quantity.heading)
     return (
-        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tip_of(quantity)}">'
+        f'<a class="term" href="#term-{escape(quantity.key)}" data-tip="{tooltip(quantity)}">'
         f"{escape(text or quantity.heading)}</a>"
     )
 
 
-def called(key: str, label: str) -> Quantity:
-    """Return a quantity under another name, for a heading that leads to its definition."""
+def with_label(key: str, label: str) -> Quantity:
+    """Return a quantity under another name, for a heading that links to its definition."""
     return replace(described(key), label=label)
 
 
-def tip_of(quantity: Quantity) -> str:
-    """Return what a quantity means as text of a tooltip, which has no code."""
+def tooltip(quantity: Quantity) -> str:
+    """Return the meaning of a quantity as the text of a tooltip, without code marks."""
     return escape(quantity.says.replace("`", ""))
 
 
@@ -145,12 +145,12 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
 
 
 def section(title: str, note: str, *blocks: str, name: str = "", short: str = "") -> str:
-    """Return a titled part of the page; one with a `name` can be folded, and linked to by it.
+    """Return a titled part of the page; with a `name` it can be folded and linked to.
 
     `short` is its title in the contents.
     """
-    said = f"<p>{prose(note)}</p>" if note else ""
-    inner = f"{said}{''.join(blocks)}"
+    intro = f"<p>{prose(note)}</p>" if note else ""
+    inner = f"{intro}{''.join(blocks)}"
     if not name:
         return f"<section><h2>{escape(title)}</h2>{inner}</section>"
     link = f'<a class="anchor" href="#{escape(name)}" aria-label="link to {escape(title)}">#</a>'

@@ -1,4 +1,4 @@
-"""The lines of all panels for the scripts of a page: each run's columns thinned, packed, once."""
+"""The lines of all panels for the scripts of a page: columns of runs, thinned and packed."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def line_data(page: PageRuns) -> dict[str, Any]:
 
 
 def points_per_line(panels: int, runs: int) -> int:
-    """Return how many points a line may have, so that all lines of a page fit into its limit.
+    """Return how many points a line may have, so that all lines fit into the limit of a page.
 
     A run has a line of training and one of validation in each panel, and two paths of the phase
     portrait, whose points have three numbers.
@@ -59,15 +59,15 @@ def points_per_line(panels: int, runs: int) -> int:
 
 
 def group_record(page: PageRuns, place: int) -> dict[str, Any]:
-    """Return what the scripts know of a setting: its name, colour, settings and last numbers."""
-    standing = page.standings[place]
-    group: Group = standing.group
-    numbers = {key: value for key, value in standing.values.items() if np.isfinite(value)}
+    """Return a setting for the scripts: its name, colour, settings and last numbers."""
+    setting = page.ranked_settings[place]
+    group: Group = setting.group
+    numbers = {key: value for key, value in setting.values.items() if np.isfinite(value)}
     return {
         "label": group.label,
         "colour": page.places[group.label] % len(PALETTE),
         "settings": settings_of(group.runs[0].config),
-        "ranked": standing.is_ranked,
+        "ranked": setting.is_ranked,
         "numbers": {key: float(f"{value:.6g}") for key, value in numbers.items()},
     }
 

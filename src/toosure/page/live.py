@@ -1,7 +1,7 @@
-"""The live page: a small server of one folder of runs, which serves numbers and never files.
+"""The live page: a small server for one folder of runs, which serves numbers, never files.
 
-Loopback by default; elsewhere only with a token. Nothing in a request names a path. Whoever asks
-is not trusted: requests are limited in size, depth and time, and other sites' pages are refused.
+It listens on loopback by default, elsewhere only with a token. No request names a path. Clients are
+not trusted: requests are limited in size, depth and time, and pages of other sites are refused.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 MAX_BODY = 1 << 16  # bytes of a request
-BODY_SECONDS = 10.0  # in which a request must have arrived
-CHUNK = 1 << 16  # bytes handed to a connection at once: a slow reader holds no more
+BODY_SECONDS = 10.0  # for a request to arrive
+CHUNK = 1 << 16  # bytes that a slow reader may hold at once
 QUESTION = 'send {"cursors": {"run": [inode, rows]}}'
 HEADERS = {
     "Cache-Control": "no-store",
@@ -43,7 +43,7 @@ JSON = "application/json"
 
 
 class Refusal(Exception):
-    """A request that is not answered: the status code and the reason."""
+    """A refused request: the status code and the reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class Refusal(Exception):
 
 
 class SharedAnswer:
-    """One answer at a time; whoever asked before it was begun gets the same."""
+    """Compute one answer at a time, and share it among requests that came before its start."""
 
     def __init__(self, make: Callable[[], bytes], lock: asyncio.Lock) -> None:
         self.make = make
@@ -60,7 +60,7 @@ class SharedAnswer:
         self.answer = b""
 
     async def get(self) -> bytes:
-        """Return an answer that was begun no earlier than now."""
+        """Return an answer whose computation starts after this call."""
         from starlette.concurrency import run_in_threadpool
 
         asked = time.monotonic()
@@ -75,7 +75,7 @@ class SharedAnswer:
 def make_app(folder: str | Path, token: str = "") -> "Starlette":
     """Return the ASGI application; with a token every request must carry it.
 
-    Pages and rows have readers of their own, so that rows do not wait for a page that is made.
+    Pages and rows have separate readers, so that rows do not wait for a page.
     """
     try:
         from starlette.applications import Starlette
@@ -93,7 +93,7 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
 
         async def endpoint(request: "Request") -> "Response":
             try:
-                check_asker(request, token)
+                check_client(request, token)
             except Refusal as refusal:
                 return refused(refusal)
             content = await shared.get()
@@ -107,7 +107,7 @@ def make_app(folder: str | Path, token: str = "") -> "Starlette":
         from starlette.concurrency import run_in_threadpool
 
         try:
-            check_asker(request, token)
+            check_client(request, token)
             cursors = cursors_in(await read_body(request))
         except Refusal as refusal:
             return refused(refusal)
@@ -132,25 +132,25 @@ async def no_such_page(_: "Request", error: Exception) -> "Response":
     return refused(Refusal(getattr(error, "status_code", 500), "there is no such page"))
 
 
-def check_asker(request: "Request", token: str) -> None:
-    """Refuse who may not ask: only the token's bearer may, or this machine under its own name.
+def check_client(request: "Request", token: str) -> None:
+    """Refuse a request without the token, or, if there is none, from other hosts and sites.
 
-    The name in the Host header is checked against DNS rebinding, where a page of another site
-    gives its name the address 127.0.0.1.
+    The Host header is checked because of DNS rebinding: another site may point its name at
+    127.0.0.1.
     """
     sent = request.query_params.get("token", "")
     if token and not secrets.compare_digest(sent.encode(), token.encode()):
         raise Refusal(403, "a token is needed: use the printed address")
     if not token and host_of(request.headers.get("host", "")) not in LOCAL:
         raise Refusal(403, "ask for 127.0.0.1 or localhost")
-    if is_foreign(request):
+    if is_cross_site(request):
         raise Refusal(403, "pages of other sites may not ask")
 
 
-def is_foreign(request: "Request") -> bool:
-    """Whether a page of another site asks, by what browsers say of it.
+def is_cross_site(request: "Request") -> bool:
+    """Whether a page of another site sent the request, according to the browser.
 
-    A link to the page itself may stand anywhere: the site that holds it cannot read what follows.
+    Links to the page itself are allowed anywhere, because the linking site cannot read the answer.
     """
     headers = request.headers
     origin = headers.get("origin")
@@ -175,7 +175,7 @@ def host_of(header: str) -> str:
 
 
 async def read_body(request: "Request") -> bytes:
-    """Return the body of a request that is short and comes soon."""
+    """Return the body of a request, within limits of size and time."""
     from starlette.requests import ClientDisconnect
 
     async def read() -> bytes:
@@ -195,7 +195,7 @@ async def read_body(request: "Request") -> bytes:
 
 
 def cursors_in(question: bytes) -> Cursors:
-    """Return the cursors that a body of JSON holds: of each run its inode and rows."""
+    """Return the cursors in a body of JSON: the inode and the number of rows of each run."""
     try:
         cursors = parse_json(question, max_depth=4)["cursors"]
         pairs = [(name, inode, count) for name, (inode, count) in cursors.items()]
@@ -207,14 +207,14 @@ def cursors_in(question: bytes) -> Cursors:
 
 
 def refused(refusal: Refusal) -> "Response":
-    """Return a refusal, after which the connection is closed."""
+    """Return the response of a refusal; it closes the connection."""
     from starlette.responses import PlainTextResponse
 
     return PlainTextResponse(str(refusal), refusal.code, HEADERS | {"Connection": "close"})
 
 
 def answer(content: bytes, kind: str, headers: dict[str, str] | None = None) -> "Response":
-    """Return an answer that is sent in parts, each as the asker takes the one before."""
+    """Return a response that is sent in parts, each after the client has read the previous one."""
     from starlette.responses import Response
 
     class InParts(Response):
@@ -236,7 +236,7 @@ def serve(
     port: int = 8765,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve the live page of a folder until Ctrl-C; `say` is told the address."""
+    """Serve the live page of a folder until Ctrl-C; `say` receives the address."""
     try:
         import uvicorn
 
@@ -245,7 +245,7 @@ def serve(
         raise ValueError("the live page needs uvicorn: pip install 'toosure[live]'") from error
     token = "" if host in LOCAL else secrets.token_urlsafe(24)
     app = make_app(folder, token)
-    if sentence := what_is_waited_for(folder):
+    if sentence := waiting_message(folder):
         say(sentence)
 
     check_port(host, port)
@@ -262,8 +262,8 @@ def serve(
     )
 
 
-def what_is_waited_for(folder: str | Path) -> str:
-    """Say where runs are waited for; nothing where there are some."""
+def waiting_message(folder: str | Path) -> str:
+    """Return where runs are waited for; empty if there are some."""
     local = local_folder(folder)
     if RunFolder(local).find():
         return ""
@@ -273,7 +273,7 @@ def what_is_waited_for(folder: str | Path) -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise where nobody can listen there: another page is open, or the host is not this one."""
+    """Raise if the port is in use, or the host is not this machine."""
     try:
         first = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         family, kind, protocol, _, address = first

@@ -1,4 +1,4 @@
-"""What the live page answers, as bytes: made once for each state of the folder, then kept."""
+"""The answers of the live page, as bytes, cached for each state of the folder."""
 
 import hashlib
 import json
@@ -23,11 +23,11 @@ from toosure.runs.storage import shown
 MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
 KEPT_FILES = ("temperature.json", "calibrators.json", "shifts.json", "predictions.npz")
 MAX_NUMBERS = 2_000_000  # of all runs in one answer
-Cursors = Mapping[str, tuple[int, int]]  # of each run: inode, rows that the asker has
+Cursors = Mapping[str, tuple[int, int]]  # of each run: inode, number of rows that the client has
 
 
 class PageAnswers:
-    """The answers about a folder of runs. Not to be used by two threads at once."""
+    """The answers about a folder of runs; not safe for two threads at once."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = RunFolder(folder)
@@ -37,11 +37,11 @@ class PageAnswers:
         self._colours: dict[str, int] = {}  # of settings, by label: kept while the page is open
 
     def page(self) -> bytes:
-        """Return the page as it is now, which then asks for what is new."""
+        """Return the current page, which then asks for updates."""
         return self._once("page", self._page)
 
     def body(self) -> bytes:
-        """Return all sections anew, for when runs came or went."""
+        """Return all sections, for when runs came or went."""
         return self._once("body", self._body)
 
     def sections(self) -> bytes:
@@ -49,11 +49,11 @@ class PageAnswers:
         return self._once("sections", self._sections)
 
     def report(self) -> bytes:
-        """Return the finished page, to be saved; nothing where there is no run."""
+        """Return the report, to be saved; empty if there is no run."""
         return self._once("report", lambda runs: html_of(self._page_runs(runs)) if runs else "")
 
     def rows(self, cursors: Cursors) -> bytes:
-        """Return the rows after the cursors of the asker, in the units of the panels."""
+        """Return the rows after the client's cursors, in the units of the panels."""
         runs = self.folder.refresh()
         new: dict[str, Any] = {}
         numbers = 0
@@ -71,7 +71,7 @@ class PageAnswers:
         return self._state[1]
 
     def _once(self, name: str, make: Callable[[Sequence[Run]], str]) -> bytes:
-        """Return what was made before, unless something of the folder changed since."""
+        """Return the cached answer, unless the folder has changed since."""
         runs = self.folder.refresh()
         version = version_of(runs)
         kept = self._kept.get(name)
@@ -104,7 +104,7 @@ class PageAnswers:
         if not runs:
             return as_json({"html": {}, "frames": [], "verdicts": {}})
         page_runs = self._page_runs(runs)
-        snapshots = frames(page_runs)  # read first: what is damaged is among the warnings
+        snapshots = frames(page_runs)  # first, because damage found here is among the warnings
         with np.errstate(all="ignore"):
             html = {
                 name: make(page_runs)
@@ -114,13 +114,13 @@ class PageAnswers:
         return as_json({"html": html, "frames": snapshots, "verdicts": verdicts_of(page_runs)})
 
     def _page_runs(self, runs: Sequence[Run]) -> PageRuns:
-        """Return the runs of a page that keeps the colours of the one before."""
+        """Return the runs of a page with the colours of the previous one."""
         page_runs = PageRuns(runs, self.source, conclusion_of(runs), self._colours)
         self._colours = page_runs.places
         return page_runs
 
     def _inside(self, page_runs: PageRuns) -> str:
-        """Return the inside of the page, or that it waits."""
+        """Return the body of the page, or a note that it waits for runs."""
         if page_runs.runs:
             return body(page_runs)
         return (
@@ -140,7 +140,7 @@ def verdicts_of(page_runs: PageRuns) -> dict[str, list[str]]:
 
 
 def version_of(runs: Sequence[Run]) -> tuple[object, ...]:
-    """Return what changes with anything that the page shows."""
+    """Return a key that changes with anything that the page shows."""
     return tuple(run.version for run in runs)
 
 
@@ -167,7 +167,7 @@ def new_rows(run: Run, start: int) -> dict[str, Any]:
 
 
 def rounded(values: np.ndarray) -> list[float | None]:
-    """Return numbers that JSON can carry, to six digits; null where there is none."""
+    """Return numbers for JSON, to six digits; None for NaN and infinity."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values.tolist()]
 
 
@@ -176,10 +176,9 @@ def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
 
 
 def state_of(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the state of a folder: digests of its files and of its statuses, and how many go on.
+    """Return the state of a folder: digests of files and of statuses, and the number of runs.
 
-    The page asks for everything anew where the first changes, for its sections where the second
-    does.
+    The page reloads everything if the first digest changes, and its sections if the second does.
     """
     files = [(run.id, *run.file_version, measured(run), kept_files(run)) for run in runs]
     statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from toosure.page.decision import decide
+from toosure.page.markdown_table import markdown_table
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import Comparison
+from toosure.page.paired import SettingComparison
 from toosure.page.pictures import gap_picture, line_picture
-from toosure.page.ranking import Standing
+from toosure.page.ranking import RankedSetting
 from toosure.page.replicas import KEYS
+from toosure.page.sections.summary import number_cell
 from toosure.quantities import described
 
 MAX_ROWS = 40  # of a table
@@ -27,7 +29,7 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
     decision = decide(page)
     parts = [f"# {plain(decision.title)}", plain(page.conclusion), plain(decision.reason)]
     parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
-    parts += ["## Ranking", ranking_table(page.standings)]
+    parts += ["## Ranking", ranking_table(page.ranked_settings)]
     if page.comparison is not None:
         parts += ["## Differences on the same examples", difference_note(page, page.comparison)]
         parts += [difference_table(page, page.comparison)]
@@ -43,52 +45,30 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
 
 
 def plain(content: str) -> str:
-    """Return a text that is neither a tag nor a border of a table."""
-    return escape(content, quote=False).replace("|", "\\|")
+    """Return a text without tags."""
+    return escape(content, quote=False)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; bars in names are escaped.
-
-    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
-    | a | b |
-    |---|--:|
-    | x\\|y | 1 |
-    """
-    rule = "|".join(["---", *["--:"] * (len(header) - 1)])
-    lines = ["| " + " | ".join(map(plain, row)) + " |" for row in rows[:MAX_ROWS]]
-    more = f"\n\n… and {len(rows) - MAX_ROWS} more." if len(rows) > MAX_ROWS else ""
-    return "\n".join([f"| {' | '.join(header)} |", f"|{rule}|", *lines]) + more
-
-
-def ranking_table(standings: Sequence[Standing]) -> str:
+def ranking_table(ranked_settings: Sequence[RankedSetting]) -> str:
     """Return every setting in the order of the page."""
     header = ["setting", "seeds", *(described(key).heading for key in COLUMNS), "verdict"]
     rows = []
-    for standing in standings:
-        numbers = [with_spread(standing, key) for key in COLUMNS]
-        seeds = str(len(standing.group.runs))
-        rows.append([standing.label, seeds, *numbers, standing.verdict.sentence])
-    return markdown_table(header, rows)
+    for setting in ranked_settings:
+        cells = [number_cell(setting, key) for key in COLUMNS]
+        numbers = [f"{cell.text} {cell.note}".rstrip() for cell in cells]
+        seeds = str(len(setting.group.runs))
+        rows.append([plain(setting.label), seeds, *numbers, plain(setting.verdict.sentence)])
+    return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 
-def with_spread(standing: Standing, key: str) -> str:
-    value = standing.values.get(key)
-    if value is None:
-        return "–"
-    form = described(key).form
-    spread = standing.spreads.get(key)
-    return printed(value, form) + (f" ± {printed(spread, form)}" if spread else "")
-
-
-def difference_note(page: PageRuns, comparison: Comparison) -> str:
+def difference_note(page: PageRuns, comparison: SettingComparison) -> str:
     return (
         f"Against {plain(page.reference.label)}, on {comparison.n:,} {comparison.split} examples; "
         "± is half a 95 % interval. In bold: more than chance."
     )
 
 
-def difference_table(page: PageRuns, comparison: Comparison) -> str:
+def difference_table(page: PageRuns, comparison: SettingComparison) -> str:
     """Return the difference of each setting to the reference."""
     reference = page.reference.label
     rows = []
@@ -99,10 +79,11 @@ def difference_table(page: PageRuns, comparison: Comparison) -> str:
         for key, difference in comparison.difference(group.label, reference).items():
             quantity = described(key)
             value = printed(quantity.scale * difference.value, quantity.form.replace(".", "+.", 1))
-            text = f"{value} ± {printed(quantity.scale * difference.half, quantity.form)}"
+            text = f"{value} ± {printed(quantity.scale * difference.half_width, quantity.form)}"
             cells.append(text if difference.is_chance else f"**{text}**")
-        rows.append([group.label, *cells])
-    return markdown_table(["setting", *(described(key).heading for key in KEYS)], rows)
+        rows.append([plain(group.label), *cells])
+    header = ["setting", *(described(key).heading for key in KEYS)]
+    return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 
 def write_markdown(page: PageRuns, output: Path) -> None:

@@ -22,7 +22,7 @@ def multilabel_page(result: MultilabelEvaluation) -> str:
 
 
 def key_numbers(result: MultilabelEvaluation) -> list[tuple[str, str, str]]:
-    """Return the few numbers to see first: name, value, interval."""
+    """Return the numbers to show first: name, value, interval."""
     gap = result.pooled["gap"]
     numbers = [("pooled gap, points", f"{100 * gap.value:+.2f}", interval(gap, 100, 2))]
     for key, name in MEASURES.items():

@@ -2,7 +2,7 @@
 
 
 def printed(value: str | float | None, form: str = "") -> str:
-    """Print a value: a true minus, a dash where there is none, small numbers to two digits.
+    """Print a value: a true minus, a dash if there is none, small numbers to two digits.
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')
@@ -16,8 +16,10 @@ def printed(value: str | float | None, form: str = "") -> str:
     if abs(value) == float("inf"):
         return "∞" if value > 0 else "−∞"
     small = form == ".4f" and 0 < abs(value) < 0.001
-    exact = value * (1 + 1e-9) if form.endswith("f") else value  # halves go up, as in the scripts
+    exact = (
+        value * (1 + 1e-9) if form.endswith("f") else value
+    )  # round halves up, as the scripts do
     if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
-        form = f"#{form}"  # as many digits in each row of a column
+        form = f"#{form}"  # the same number of digits in each row of a column
     text = format(exact, ".2g" if small else form).rstrip(".")
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

@@ -1,4 +1,4 @@
-"""Arrays for the scripts of a page: in few bytes, as base64, each once however often it is used."""
+"""Arrays for the scripts of a page, as base64; equal arrays are stored once."""
 
 import base64
 
@@ -9,7 +9,7 @@ Packed = dict[str, str]
 
 
 def pack(values: np.ndarray) -> Packed:
-    """Return an array as Plotly's figures hold it, little-endian.
+    """Return an array in Plotly's form: its type and base64 of its bytes, little-endian.
 
     >>> pack(np.array([1, 2], dtype=np.uint16))
     {'dtype': 'u2', 'bdata': 'AQACAA=='}
@@ -28,14 +28,14 @@ def as_steps(steps: np.ndarray) -> np.ndarray:
 
 
 class ArrayPool:
-    """The arrays of a page; equal ones share a place."""
+    """The arrays of a page; equal ones share an index."""
 
     def __init__(self) -> None:
         self.arrays: list[Packed] = []
         self._places: dict[tuple[str, bytes], int] = {}
 
     def add(self, values: np.ndarray) -> int:
-        """Return the place of an array in `arrays`."""
+        """Return the index of an array in `arrays`."""
         key = (values.dtype.name, values.tobytes())
         if key not in self._places:
             self._places[key] = len(self.arrays)

@@ -1,25 +1,25 @@
-"""What a page is made of: the runs of a folder, grouped, named, ranked and compared, each once."""
+"""The runs of a page: grouped, named, ranked and compared, each computed once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
-from toosure.page.paired import Comparison, compare
-from toosure.page.ranking import Standing, ranked
+from toosure.page.paired import SettingComparison, compare_settings
+from toosure.page.ranking import RankedSetting, rank_settings
 from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
 
-PLAIN = ("sgd", "gd", "adam", "adamw")  # optimizers that others are compared with, in this order
+# The optimizers that others are compared with, in this order.
+BASELINES = ("sgd", "gd", "adam", "adamw")
 
 
 @dataclass(frozen=True)
 class PageRuns:
     """The runs of a page.
 
-    `source` is what to call them together, `conclusion` a sentence that their author wrote.
-    `colours` keeps the colours of an earlier page, by label, so that a live page does not change
-    them when the order does.
+    `source` names them together, `conclusion` is a sentence by their author. `colours` holds the
+    colours of an earlier page, by label, so that a live page keeps them when the order changes.
     """
 
     runs: Sequence[Run]
@@ -28,9 +28,9 @@ class PageRuns:
     colours: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
-    def standings(self) -> list[Standing]:
-        """How each setting stands, in the one order of the page: by validation NLL."""
-        return ranked(group_runs(self.runs), self.verdicts)
+    def ranked_settings(self) -> list[RankedSetting]:
+        """Every setting, in the one order of the page: by validation NLL."""
+        return rank_settings(group_runs(self.runs), self.verdicts)
 
     @cached_property
     def verdicts(self) -> dict[str, RunVerdict]:
@@ -39,12 +39,12 @@ class PageRuns:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Runs that differ in their seed alone, together, in the order of the page."""
-        return [standing.group for standing in self.standings]
+        """Groups of runs that differ only in their seed, in the order of the page."""
+        return [setting.group for setting in self.ranked_settings]
 
     @cached_property
     def named(self) -> list[tuple[str, Run]]:
-        """Each run with what to call it, in the order of the groups."""
+        """Each run with its name on the page, in the order of the groups."""
         return [pair for group in self.groups for pair in zip(group.names, group.runs, strict=True)]
 
     @cached_property
@@ -61,22 +61,22 @@ class PageRuns:
         return panel_keys(self.runs)
 
     @cached_property
-    def comparison(self) -> Comparison | None:
-        """The settings on the same examples, with resampled scores; None where there are none."""
-        return compare(self.groups)
+    def comparison(self) -> SettingComparison | None:
+        """The settings on the same examples, with resampled scores; None if there are none."""
+        return compare_settings(self.groups)
 
     @cached_property
     def reference(self) -> Group:
-        """The setting that others are compared with at first: the plain optimizer."""
+        """The setting that others are compared with by default: the plainest optimizer."""
 
-        def plainness(group: Group) -> tuple[int, int, int]:
+        def baseline_rank(group: Group) -> tuple[int, int, int]:
             config = group.runs[0].config
             name = str(config.get("optimizer", "")).partition(":")[0]
             extras = sum(config.get(key) is not None for key in ("objective", "ensemble"))
             is_plain = str(config.get("loss") or "ce").partition(":")[0] in ("ce", "cross_entropy")
-            rank = PLAIN.index(name) if name in PLAIN else len(PLAIN)
+            rank = BASELINES.index(name) if name in BASELINES else len(BASELINES)
             return extras + (not is_plain), rank, self.groups.index(group)
 
         compared = self.comparison.settings if self.comparison else {}
         candidates = [group for group in self.groups if group.label in compared] or self.groups
-        return min(candidates, key=plainness)
+        return min(candidates, key=baseline_rank)

@@ -1,7 +1,7 @@
 """Differences between settings on the same examples, with intervals.
 
-Every run's last predictions are scored on the same resampled examples, so that what two runs share
-(hard examples) cancels in their difference.
+The last predictions of all runs are scored on the same resampled examples, so that effects that two
+runs share (hard examples) cancel in their difference.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class SettingScores:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SettingComparison:
     """The settings that were judged on the same examples."""
 
     split: str
@@ -50,20 +50,20 @@ class Comparison:
 
 
 def seed_half(one: SettingScores, other: SettingScores) -> np.ndarray:
-    """Return half the interval of a difference that the seeds give; 0 for single ones; (4,).
+    """Return half the interval of a difference that is due to seeds; 0 for single ones; (4,).
 
-    Where both settings have the same seeds, seed by seed, since a seed stands for the same data
-    and the same initial weights; else from the two spreads.
+    If both settings have the same seeds, it is of paired differences, since a seed stands for the
+    same data and initial weights; else of both spreads.
     """
     if one.seeds == other.seeds:
         return interval_of_mean(one.by_seed - other.by_seed)
     return np.asarray(np.hypot(interval_of_mean(one.by_seed), interval_of_mean(other.by_seed)))
 
 
-def compare(groups: Sequence[Group]) -> Comparison | None:
-    """Compare settings on test data, or on validation data where some have no others.
+def compare_settings(groups: Sequence[Group]) -> SettingComparison | None:
+    """Compare settings on test data, or on validation data if they share no test data.
 
-    Nothing where fewer than two have predictions of the same examples.
+    Return None if fewer than two have predictions of the same examples.
     """
     for split in ("test", "val"):
         settings = same_examples({group.label: seeds_of(group, split) for group in groups})
@@ -71,20 +71,20 @@ def compare(groups: Sequence[Group]) -> Comparison | None:
             any_seeds = next(iter(settings.values()))
             n = next(iter(any_seeds.values())).n
             scores = {label: setting_scores(seeds) for label, seeds in settings.items()}
-            return Comparison(split, n, scores)
+            return SettingComparison(split, n, scores)
     return None
 
 
 def same_examples(settings: Mapping[str, Seeds]) -> dict[str, Seeds]:
-    """Keep what was judged on the same examples, of every setting that has such runs.
+    """Keep the runs that were judged on the same examples, of every setting that has some.
 
-    A seed may split the data, too. Then each seed has examples of its own, and settings compare
-    where they have the same seeds and, seed by seed, the same examples.
+    A seed may split the data, too, so that each seed has its own examples. Then settings are
+    compared if they have the same seeds and, seed by seed, the same examples.
     """
     if alike_seed_by_seed(settings):
         return dict(settings)
 
-    # Else those examples count that most runs were judged on.
+    # Else take the examples that most runs were judged on.
     counts = Counter(each.examples for seeds in settings.values() for each in seeds.values())
     if not counts:
         return {}
@@ -112,7 +112,7 @@ def alike_seed_by_seed(settings: Mapping[str, Seeds]) -> bool:
 
 
 def seeds_of(group: Group, split: str) -> Seeds:
-    """Return the replicas of every seed that kept predictions and ended as it should."""
+    """Return the replicas of every seed that ended properly and kept predictions."""
     seeds = {}
     for run in group.runs:
         if run.status in ("complete", "ended"):
@@ -123,7 +123,7 @@ def seeds_of(group: Group, split: str) -> Seeds:
 
 
 def setting_scores(seeds: Mapping[str, Replicas]) -> SettingScores:
-    """Return the scores of one setting from those of its seeds."""
+    """Join the scores of the seeds of one setting."""
     values = np.stack([each.values for each in seeds.values()])  # (seeds, 4)
     samples = np.mean([each.samples for each in seeds.values()], axis=0)
     return SettingScores(tuple(seeds), values, samples)

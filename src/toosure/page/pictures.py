@@ -1,4 +1,4 @@
-"""Small pictures as SVG files, for where no script draws: the gaps, and lines along training."""
+"""Small pictures as SVG files, for pages without scripts: gaps, and lines along training."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from toosure.figures.thinning import thin
 from toosure.figures.trajectory import values_of
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.ranking import Standing
+from toosure.page.ranking import RankedSetting
 from toosure.quantities import described
 
 WIDTH = 640
@@ -39,7 +39,7 @@ def picture(height: float, *parts: str) -> str:
 
 
 def text(x: float, y: float, content: str, anchor: str = "start", colour: str = INK) -> str:
-    """Return a line of text, cut where it is long."""
+    """Return a line of text, shortened if it is long."""
     short = content if len(content) <= MAX_NAME else f"{content[: MAX_NAME - 1]}…"
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} fill="{colour}">{escape(short)}</text>'
@@ -51,8 +51,8 @@ def line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.0)
 
 
 def gap_picture(page: PageRuns) -> str:
-    """Return the gap of each setting with its interval; nothing where none has one."""
-    known = [each for each in page.standings if math.isfinite(each.verdict.gap)][:MAX_BARS]
+    """Return the gap of each setting with its interval; empty if no setting has one."""
+    known = [each for each in page.ranked_settings if math.isfinite(each.verdict.gap)][:MAX_BARS]
     if not known:
         return ""
     ends = [0.0, *(end for each in known for end in ends_of(each))]
@@ -62,18 +62,18 @@ def gap_picture(page: PageRuns) -> str:
         return BARS_LEFT + BARS_WIDTH * (points - low) / (high - low)
 
     parts = [text(place(0), 16, "confidence minus accuracy, points", "middle", QUIET)]
-    for number, standing in enumerate(known):
+    for number, setting in enumerate(known):
         middle = ROW * (number + 1.5)
-        parts.append(text(BARS_LEFT - 10, middle + 4, standing.label, "end"))
+        parts.append(text(BARS_LEFT - 10, middle + 4, setting.label, "end"))
 
-        left, right = sorted((place(0), place(standing.verdict.gap)))
-        colour = COLOURS.get(standing.verdict.kind, NEUTRAL)
-        opacity = 0.45 if standing.is_faint or standing.verdict.kind not in COLOURS else 1
+        left, right = sorted((place(0), place(setting.verdict.gap)))
+        colour = COLOURS.get(setting.verdict.kind, NEUTRAL)
+        opacity = 0.45 if setting.is_weak or setting.verdict.kind not in COLOURS else 1
         parts.append(
             f'<rect x="{left:.1f}" y="{middle - 6}" width="{right - left:.1f}" height="12" '
             f'fill="{colour}" fill-opacity="{opacity}"/>'
         )
-        start, end = ends_of(standing)
+        start, end = ends_of(setting)
         parts.append(line([(place(start), middle), (place(end), middle)], INK, 1.3))
 
     bottom = ROW * (len(known) + 1)
@@ -81,9 +81,9 @@ def gap_picture(page: PageRuns) -> str:
     return picture(bottom + 12, *parts)
 
 
-def ends_of(standing: Standing) -> tuple[float, float]:
-    """Return the ends of the interval of a gap, or the gap twice where there is none."""
-    gap, half = standing.verdict.gap, standing.verdict.half
+def ends_of(setting: RankedSetting) -> tuple[float, float]:
+    """Return the ends of the interval of a gap, or the gap twice if there is none."""
+    gap, half = setting.verdict.gap, setting.verdict.half_width
     half = half if math.isfinite(half) else 0.0
     return gap - half, gap + half
 
@@ -121,13 +121,13 @@ def line_picture(page: PageRuns, key: str) -> str:
 def curves_of(page: PageRuns, key: str) -> list[Curve]:
     """Return the mean over seeds of a quantity for each of the first settings that has it."""
     curves = []
-    for standing in page.standings[:MAX_LINES]:
-        run = standing.group.runs[0]
-        seeds = [values_of(each, each.split, key) for each in standing.group.runs]
+    for setting in page.ranked_settings[:MAX_LINES]:
+        run = setting.group.runs[0]
+        seeds = [values_of(each, each.split, key) for each in setting.group.runs]
         known = [values for values in seeds if values is not None and len(values) == run.count]
         if known:
             steps, means = thin(run.columns["step"], np.mean(known, axis=0), CURVE_POINTS)
-            curves.append((standing.label, steps, means))
+            curves.append((setting.label, steps, means))
     return curves
 
 

@@ -1,4 +1,4 @@
-"""The settings in one order: by validation NLL, what cannot be ranked last."""
+"""Rank settings by validation NLL; those that cannot be ranked come last."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural
 
 ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
-FAINT = 1.5  # a gap below so many half intervals is a weak finding
+WEAK_FACTOR = 1.5  # a gap below this many half widths is a weak finding
 LAST_NUMBERS = ("nll", "accuracy", "ece", "smece", "seconds")  # what is known of a setting's end
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a setting stands at its end: means over seeds, on the data that judge."""
+class RankedSetting:
+    """A setting at its end: means over seeds, on the data that judge."""
 
     group: Group
     values: Mapping[str, float]  # by key, in the unit of its column
@@ -39,16 +39,16 @@ class Standing:
         return self.values.get("nll", math.nan)
 
     @property
-    def is_faint(self) -> bool:
+    def is_weak(self) -> bool:
         """Whether the interval of the gap almost touches 0."""
-        gap, half = abs(self.verdict.gap), self.verdict.half
-        return self.verdict.kind in ("over", "under") and gap < FAINT * half
+        gap, half = abs(self.verdict.gap), self.verdict.half_width
+        return self.verdict.kind in ("over", "under") and gap < WEAK_FACTOR * half
 
 
-def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
-    """Return how a setting stands.
+def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSetting:
+    """Return the numbers and the verdict that a setting is ranked by.
 
-    Seeds that ended early or have no validation data are left out where there are others.
+    Seeds that ended early or have no validation data are left out if there are others.
     """
     sound = [run for run in group.runs if run.status not in ENDED_EARLY]
     candidates = sound or list(group.runs)
@@ -68,20 +68,22 @@ def standing_of(group: Group, verdicts: Mapping[str, RunVerdict]) -> Standing:
     own = [verdicts[run.id] for run in runs]
     verdict = own[0] if len(own) == 1 else verdict_over_seeds(own)
     left_out = len(group.runs) - len(runs)
-    return Standing(group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out)
+    return RankedSetting(
+        group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out
+    )
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
-    """Judge the mean gap of several seeds; its interval holds the examples' error and the seeds'.
+    """Judge the mean gap of several seeds; its interval includes the error of the examples.
 
-    The seeds are judged on the same examples, so their mean is no surer for it than one of them.
+    All seeds are judged on the same examples, so averaging them does not reduce that error.
     """
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     if not judged:
         return verdicts[0]
     gaps = np.array([verdict.gap for verdict in judged])
     mean = float(gaps.mean())
-    half = math.sqrt(float(np.mean([verdict.half**2 for verdict in judged])))
+    half = math.sqrt(float(np.mean([verdict.half_width**2 for verdict in judged])))
     if len(gaps) > 1:
         half = math.hypot(half, float(interval_of_mean(gaps[:, None])[0]))
 
@@ -94,19 +96,21 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
     return RunVerdict(kind, sentence, mean, half, judged[0].training_only, n)
 
 
-def ranked(groups: Sequence[Group], verdicts: Mapping[str, RunVerdict]) -> list[Standing]:
+def rank_settings(
+    groups: Sequence[Group], verdicts: Mapping[str, RunVerdict]
+) -> list[RankedSetting]:
     """Return the settings by their NLL on validation data; those that cannot be ranked come last.
 
-    Where no NLL was measured, the ECE decides.
+    If no NLL was measured, the ECE decides.
     """
-    standings = [standing_of(group, verdicts) for group in groups]
+    settings = [rank_setting(group, verdicts) for group in groups]
 
-    def order(standing: Standing) -> tuple[bool, float, float]:
-        nll = standing.nll if math.isfinite(standing.nll) else math.inf
-        ece = standing.values.get("ece", math.inf)
-        return not standing.is_ranked, nll, ece
+    def order(setting: RankedSetting) -> tuple[bool, float, float]:
+        nll = setting.nll if math.isfinite(setting.nll) else math.inf
+        ece = setting.values.get("ece", math.inf)
+        return not setting.is_ranked, nll, ece
 
-    return sorted(standings, key=order)
+    return sorted(settings, key=order)
 
 
 def last_value(run: Run, key: str) -> float | None:

@@ -34,7 +34,7 @@ def reliability_pair(
 
 
 def marks_note(bins: int, level: float) -> str:
-    """Say what marks and whiskers of a reliability diagram are; without a full stop."""
+    """Explain the marks and whiskers of a reliability diagram; without a full stop."""
     return (
         f"A mark for each of {bins} bins, larger where more samples lie; whiskers are "
         f"{100 * level:g} % intervals"

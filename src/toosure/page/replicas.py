@@ -1,7 +1,7 @@
 """The scores of a run's last predictions, on all examples and on resampled ones.
 
-A page needs no torch: replicas are drawn here, as one matrix of weights that all runs share, and
-not by `toosure.metrics.resampler`.
+Pages need no torch, so replicas are drawn here, as one matrix of weights for all runs, and not by
+`toosure.metrics.resampler`.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ import numpy as np
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
-from toosure.runs.run import DAMAGE
+from toosure.runs.run import READ_ERRORS
 
 KEYS = ("accuracy", "nll", "ece", "smece")
 BINS = 15
-GRID = 20 * BINS  # cells of confidence: the bins are made of them, and smECE is smoothed on them
+GRID = 20 * BINS  # cells of confidence, for the bins and for smECE
 MODES = GRID // 2
 MIN_REPLICAS = 20
 MAX_REPLICAS = 200
@@ -27,7 +27,7 @@ BISECTIONS = 20  # of the bandwidth of smECE, which is then known to 1e-6
 
 
 class ExampleScores(NamedTuple):
-    """What a run says of each example: how sure, whether right, and the NLL."""
+    """The confidence, the hit and the NLL of each example."""
 
     confidence: np.ndarray  # (N,)
     correct: np.ndarray  # (N,)
@@ -35,7 +35,7 @@ class ExampleScores(NamedTuple):
 
 
 def example_scores(logits: np.ndarray, labels: np.ndarray) -> ExampleScores:
-    """Score each example; one logit per example is that of class 1 against class 0.
+    """Score each example; a single logit is of class 1 against class 0.
 
     >>> scores = example_scores(np.log([[3.0, 1.0]]), np.array([0]))
     >>> round(float(scores.confidence[0]), 6), bool(scores.correct[0])
@@ -59,7 +59,7 @@ class Replicas(NamedTuple):
     values: np.ndarray  # (4,) in the order of KEYS
     samples: np.ndarray  # (replicas, 4)
     n: int
-    examples: str  # a digest of the labels: equal where the examples are
+    examples: str  # a digest of the labels, equal for equal examples
 
 
 @lru_cache(maxsize=4)
@@ -75,7 +75,7 @@ def replicas_of(scores: ExampleScores) -> tuple[np.ndarray, np.ndarray]:
     n = len(scores.correct)
     weights = np.concatenate([np.ones((1, n), np.float32), resampling_weights(n)])
 
-    # Examples in order of confidence, so that each cell of the grid is one stretch of them.
+    # Sorted by confidence, each cell of the grid is one range of examples.
     order = np.argsort(scores.confidence, kind="stable")
     confidence = scores.confidence[order]
     residual = (scores.correct[order] - confidence).astype(np.float32)
@@ -94,7 +94,7 @@ def replicas_of(scores: ExampleScores) -> tuple[np.ndarray, np.ndarray]:
 def smooth_errors(gaps: np.ndarray) -> np.ndarray:
     """Return smECE of each row of gaps over the cells, at the bandwidth of the first row; (B,).
 
-    The gap as a cosine series, damped as by a reflected Gaussian: see `toosure.metrics.smece`.
+    The gap is a cosine series, damped by a reflected Gaussian: see `toosure.metrics.smece`.
     """
     centres = (np.arange(GRID) + 0.5) / GRID
     waves = np.cos(np.pi * np.outer(centres, np.arange(MODES)))  # (GRID, MODES)
@@ -106,7 +106,9 @@ def smooth_errors(gaps: np.ndarray) -> np.ndarray:
         return np.asarray(np.abs(damped @ waves.T).mean(1))  # (rows,)
 
     low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):  # the area falls with the width: one width equals its area
+    for _ in range(
+        BISECTIONS
+    ):  # the area falls with the width; find the width that equals its area
         middle = (low + high) / 2
         if area(coefficients[:1], middle)[0] > middle:
             low = middle
@@ -117,14 +119,14 @@ def smooth_errors(gaps: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2048)
 def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str) -> Replicas | None:
-    """Return the replicas of a file of predictions as it is now; nothing where it has no such."""
+    """Return the replicas of a file of predictions; None if it lacks the split."""
     try:
         arrays = read_arrays(file, follow_links)
         labels = arrays[f"{split}_labels"].astype(int)
         if not len(labels):
             return None
         scores = example_scores(arrays[f"{split}_logits"], labels)
-    except DAMAGE:
+    except READ_ERRORS:
         return None
     if not np.isfinite(scores.nll).all():
         return None
@@ -133,6 +135,6 @@ def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str)
 
 
 def replicas_of_run(run: Run, split: str) -> Replicas | None:
-    """Return the replicas of what a run predicts for a split; nothing where it kept none."""
+    """Return the replicas of a run's predictions for a split; None if it kept none."""
     file = run.last_predictions
     return replicas_in(file, signature(file), run.follow_links, split)

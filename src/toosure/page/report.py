@@ -17,19 +17,19 @@ from toosure.runs.regular_files import printable, read_regular
 from toosure.runs.storage import shown
 
 SCRIPTS = ("panels.js", "runs.js", "moments.js")
-MAX_CONCLUSION = 600  # letters
+MAX_CONCLUSION = 600  # characters
 
 
 def report(folder: str | Path) -> str:
     """Return the self-contained page of all runs in a folder, as HTML.
 
-    Reads run folders without torch. Raises ValueError where there is no run.
+    Reads run folders without torch. Raises ValueError if there is no run.
     """
     return html_of(runs_of_page(folder))
 
 
 def runs_of_page(folder: str | Path) -> PageRuns:
-    """Read the runs of a folder; ValueError where there is none."""
+    """Read the runs of a folder; ValueError if there is none."""
     runs = find_runs(folder)
     if not runs:
         raise ValueError(f"there are no runs in {shown(folder)}: make one with `toosure train`")
@@ -43,7 +43,7 @@ def html_of(page_runs: PageRuns) -> str:
 
 
 def conclusion_of(runs: Sequence[Run]) -> str:
-    """Return what the author of the runs concluded: `conclusion.txt` beside their folders."""
+    """Return the conclusion of the author of the runs: `conclusion.txt` beside their folders."""
     folders = {run.path.parent for run in runs}
     if len(folders) != 1:
         return ""
@@ -61,13 +61,13 @@ def title_of(page_runs: PageRuns) -> str:
 
 def body(page_runs: PageRuns) -> str:
     """Return everything inside the page: the contents, then one section after another."""
-    with np.errstate(all="ignore"):  # rows may hold any number: what overflows is not drawn
+    with np.errstate(all="ignore"):  # rows may hold any number; infinite values are not drawn
         sections = [section.make(page_runs) for section in SECTIONS]
     return "\n".join([contents(sections, len(page_runs.groups)), *sections, footer()])
 
 
 def contents(sections: Sequence[str], settings: int) -> str:
-    """Return the bar that follows: a link to each section, and a filter where settings are many."""
+    """Return the bar of contents: links to sections, and a filter if there are many settings."""
     titles = (re.match(r'<section id="(\w+)" data-title="([^"]*)"', text) for text in sections)
     links = "".join(f'<a href="#{name[1]}">{name[2]}</a>' for name in titles if name)
     sought = ""

@@ -24,18 +24,18 @@ WORDS = {
 
 
 class RunVerdict(NamedTuple):
-    """A sentence, its class, and the gap (confidence minus accuracy, points) it rests on."""
+    """A sentence, its kind, and the gap behind it (confidence minus accuracy, points)."""
 
     kind: str  # "over", "under", "fine", "unclear" or "none"
     sentence: str
     gap: float = math.nan
-    half: float = math.nan
+    half_width: float = math.nan
     training_only: bool = False  # of data that the run was fitted to
     n: int = 0  # examples that it rests on
 
 
 def judge(run: Run) -> RunVerdict:
-    """Judge a run by the gap of its last row: over- or under-confident where 0 is outside 95 %."""
+    """Judge a run by the gap of its last row and the 95 % interval of that gap."""
     gap = gaps(run)
     known = np.flatnonzero(np.isfinite(gap))
     end = ending(run)
@@ -45,7 +45,7 @@ def judge(run: Run) -> RunVerdict:
         return RunVerdict("none", end)
 
     now = float(gap[known[-1]])
-    half, n = half_width(run)
+    half, n = gap_half_width(run)
     kind, sentence = judge_gap(now / 100, (now - half) / 100, (now + half) / 100, n)
     if run.training_only:
         sentence += TRAINING
@@ -65,10 +65,10 @@ def gaps(run: Run) -> np.ndarray:
     return np.full(run.count, np.nan) if gap is None else gap
 
 
-def half_width(run: Run) -> tuple[float, int]:
+def gap_half_width(run: Run) -> tuple[float, int]:
     """Return half the 95 % interval of the gap and the samples behind it, from the last snapshot.
 
-    Without a snapshot it is not known: NaN of 0 samples.
+    Without a snapshot it is unknown: NaN, of 0 samples.
     """
     for step in reversed(run.snapshots):
         snapshot = run.snapshot_if_whole(step)
@@ -81,8 +81,8 @@ def half_width(run: Run) -> tuple[float, int]:
 def standard_error(bins: Bins) -> float:
     """Return the standard error of mean (confidence - hit), from a reliability table.
 
-    Var(c - y) = E[a_b (1 - a_b)] + Var(c_b - a_b) over bins, accuracy a_b and confidence c_b:
-    what confidences vary inside a bin is left out, at most a quarter of its width squared.
+    Var(c - y) = E[a_b (1 - a_b)] + Var(c_b - a_b) over bins b of accuracy a_b and confidence c_b.
+    The variance of confidences inside a bin is neglected: at most a quarter of its width squared.
     """
     filled = bins.counts > 0
     counts, a, c = (part[filled] for part in (bins.counts, bins.accuracy, bins.confidence))
@@ -101,7 +101,7 @@ def since_when(gap: np.ndarray, half: float, now: float) -> int:
 
 
 def ending(run: Run) -> str:
-    """Say how a run ended, if not as it should."""
+    """Return how a run ended, if not properly; else an empty text."""
     if run.status in USUAL:
         return ""
     step = run.step_reached
@@ -112,7 +112,7 @@ def ending(run: Run) -> str:
 def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
     """Return the verdict on all runs together: its class and a sentence.
 
-    Runs that were measured on training data alone are counted apart.
+    Runs that were measured on training data only are counted separately.
     """
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     total = len(verdicts)
@@ -129,7 +129,7 @@ def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
         kind, sentence = headline([verdict for verdict in verdicts if not verdict.training_only])
         return kind, f"{sentence}; {trained} more {plural(trained, 'run')} on training data only"
 
-    # What holds of most runs is said of them, with the range of their gaps.
+    # If most runs have the same verdict, state it with the range of their gaps.
     for kind in ("over", "under"):
         sizes = [abs(verdict.gap) for verdict in judged if verdict.kind == kind]
         if 2 * len(sizes) > len(judged):

@@ -1,4 +1,4 @@
-"""What a run's temperature does to its test predictions, with intervals and the level of chance."""
+"""The effect of a run's temperature on its test predictions, with intervals and chance."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
-from toosure.runs.run import DAMAGE
+from toosure.runs.run import READ_ERRORS
 from toosure.verdicts import chance_level
 
 ECE = KEYS.index("ece")
@@ -27,7 +27,7 @@ class ScalingEffect(NamedTuple):
 
 
 def scaling_effect(run: Run) -> ScalingEffect | None:
-    """Return what the temperature that a run wrote does; nothing without predictions."""
+    """Return the effect of a run's temperature; None without predictions."""
     temperature = run.scaling.get("temperature")
     if not isinstance(temperature, int | float) or not temperature > 0:
         return None
@@ -39,14 +39,14 @@ def scaling_effect(run: Run) -> ScalingEffect | None:
 def effect_in(
     file: Path, _: Signature | None, follow_links: bool, temperature: float
 ) -> ScalingEffect | None:
-    """Return the effect of a temperature on a file of predictions as it is now."""
+    """Return the effect of a temperature on a file of predictions."""
     try:
         arrays = read_arrays(file, follow_links)
         logits = np.asarray(arrays["test_logits"], dtype=float)
         labels = arrays["test_labels"].astype(int)
         plain = example_scores(logits, labels)
         scaled = example_scores(logits / temperature, labels)
-    except DAMAGE:
+    except READ_ERRORS:
         return None
     if not len(labels) or not np.isfinite(plain.nll).all():
         return None
@@ -54,13 +54,13 @@ def effect_in(
     value, samples = replicas_of(plain)
     value_after, samples_after = replicas_of(scaled)
     return ScalingEffect(
-        estimate(value[ECE], samples[:, ECE]),
-        estimate(value_after[ECE], samples_after[:, ECE]),
-        estimate(value_after[ECE] - value[ECE], samples_after[:, ECE] - samples[:, ECE]),
+        plus_minus(value[ECE], samples[:, ECE]),
+        plus_minus(value_after[ECE], samples_after[:, ECE]),
+        plus_minus(value_after[ECE] - value[ECE], samples_after[:, ECE] - samples[:, ECE]),
         chance_level(scaled.confidence),
     )
 
 
-def estimate(value: float, samples: np.ndarray) -> PlusMinus:
+def plus_minus(value: float, samples: np.ndarray) -> PlusMinus:
     """Return a value with half its interval, from the spread of its replicas."""
     return PlusMinus(float(value), NORMAL_95 * float(samples.std(ddof=1)))

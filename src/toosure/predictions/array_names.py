@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import Kind
-from toosure.predictions.usual_names import SCORES, UNTOLD_SCORES, listed, pick
+from toosure.predictions.usual_names import SCORES, UNTOLD_SCORES, listed_columns, pick
 
 KINDS: tuple[Kind, ...] = ("logits", "probs", "confidence")
 
@@ -15,7 +15,7 @@ def pick_scores(names: Sequence[str], options: ReadOptions) -> tuple[Kind | None
         if len(options.columns) > 1 or options.columns[0] not in names:
             raise ValueError(
                 f"--columns must name one array; got {','.join(options.columns)}, and it holds "
-                f"{listed(names)}"
+                f"{listed_columns(names)}"
             )
         return options.kind, options.columns[0]
     if options.kind is not None:
@@ -34,11 +34,11 @@ def pick_scores(names: Sequence[str], options: ReadOptions) -> tuple[Kind | None
 
 
 def missing_array(name: str, arrays: Iterable[str], options: ReadOptions) -> str:
-    """Say which array is missing, and where it may be."""
+    """Return which array is missing, and where it may be."""
     hint = split_hint(arrays, options.split)
     if not hint and arrays:
         hint = ": name the scores and the true classes with --columns NAME --label-column NAME"
-    return f"no array {name!r}; it holds {listed(sorted(arrays))}{hint}"
+    return f"no array {name!r}; it holds {listed_columns(sorted(arrays))}{hint}"
 
 
 def split_hint(arrays: Iterable[str], asked: str | None) -> str:
@@ -58,5 +58,5 @@ def score_name(kind: Kind | None) -> str:
 
 
 def truth_name(kind: Kind | None) -> str:
-    """Return our name of the array that says what was true."""
+    """Return our name for the array of labels or hits."""
     return "correct" if kind == "confidence" else "labels"

@@ -37,7 +37,7 @@ from toosure.predictions.row_groups import check_group_name, groups_note, groups
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
-    listed,
+    listed_columns,
     pick,
     pick_label,
 )
@@ -108,7 +108,7 @@ def of_classes(
             f"{truth} hold several labels per row, of independent outputs, which are for "
             "`toosure evaluate --multilabel`"
         )
-    if labels.ndim > 1 or len(labels) != len(scores):  # whose shapes do not match
+    if labels.ndim > 1 or len(labels) != len(scores):  # their shapes do not match
         return FROM_ARRAYS[kind or "logits"](scores, as_tensor(labels, truth))
     return of_rows(arrays, score, scores, labels, kind, options)
 
@@ -121,7 +121,7 @@ def of_rows(
     kind: Kind | None,
     options: ReadOptions,
 ) -> Predictions:
-    """Take scores (N,) or (N, C) and labels (N,), where there are some."""
+    """Take scores (N,) or (N, C) and labels (N,), if there are some."""
     labelled = labels is not None
     labels = np.zeros(len(scores), dtype=np.int64) if labels is None else labels
     kept = kept_rows(labels, options.ignore_index if labelled else None)
@@ -160,7 +160,7 @@ def of_rows(
 
 
 def score_array(values: Any, name: str) -> Tensor:
-    """Return scores as a tensor of floats; raise where they are no numbers, or none at all."""
+    """Return scores as a tensor of floats; raise if they are empty, or not numbers."""
     if values is None:
         raise ValueError(f"{name} holds Python objects, which are not read: save numbers")
     scores = as_tensor(values, name)
@@ -190,7 +190,7 @@ def of_positions(
 ) -> Predictions:
     """Take scores of tokens (N, T, C) or pixels (N, C, H, W); each sequence or image is a group.
 
-    The groups that are asked for are those of the N sequences or images.
+    Groups are of the N sequences or images.
     """
     ignored = -100 if options.ignore_index is None else options.ignore_index
     rows = flatten_positions(scores, labels, ignored)
@@ -233,7 +233,7 @@ def as_array(values: Any, name: str) -> np.ndarray:
 def stored_names(
     arrays: Mapping[str, Any], classes: int, numbered: bool = False
 ) -> tuple[str, ...]:
-    """Return the names of the classes that a file holds beside its scores; none if it has none.
+    """Return the names of the classes in a file; none if it has none.
 
     Lists of names may repeat one, as ImageNet's do. Where labels are `numbered` they then name
     nothing; else they are refused.
@@ -256,7 +256,7 @@ def vector(values: Any) -> Any:
 
 
 def hits(values: Any) -> Any:
-    """Return what was correct, read from text where it is text."""
+    """Return the column of hits; text is read as true or false."""
     values = vector(values)
     is_text = isinstance(values, np.ndarray) and values.dtype.kind == "U"
     return parse_booleans(values) if is_text else values
@@ -274,11 +274,11 @@ def row_arrays(arrays: Mapping[str, Any], score: str, n: int) -> dict[str, np.nd
 def left_out_note(arrays: Mapping[str, Any], *used: str | None) -> str:
     """Name the arrays that nothing was made of: weights, say."""
     unused = [name for name in arrays if name not in (*used, *CLASS_NAMES)]
-    return f"left out {listed(unused)}" if unused else ""
+    return f"left out {listed_columns(unused)}" if unused else ""
 
 
 def described(predictions: Predictions) -> str:
-    """Say what kind of scores were read."""
+    """Return what kind of scores were read."""
     if predictions.kind == "confidence":
         return "confidences"
     word = "probabilities" if predictions.kind == "probs" else "logits"

@@ -22,7 +22,7 @@ def is_score(values: np.ndarray) -> bool:
 
 
 def check_damaged(values: np.ndarray, name: str) -> None:
-    """Refuse a column that is numbers but for some cells."""
+    """Refuse a column that holds numbers except for some cells."""
     if values.dtype.kind != "U":
         return
     numeric = [is_number(cell) for cell in values.tolist()]
@@ -35,7 +35,7 @@ def check_damaged(values: np.ndarray, name: str) -> None:
 
 
 def number_column(columns: Columns, name: str) -> np.ndarray:
-    """Return a column as float64, or say which cell is no number."""
+    """Return a column as float64; raise on the first cell that is not a number."""
     values = columns[name]
     if values.dtype.kind in "biuf":
         return values if values.dtype.kind == "f" else values.astype(np.float64)
@@ -74,7 +74,7 @@ def stacked(columns: Columns, names: Sequence[str]) -> Tensor:
 def other_columns(
     columns: Columns, chosen: Sequence[str], kept: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the columns that are no scores, of the rows that are kept."""
+    """Return the columns that are not scores, of the rows that are kept."""
     return {
         name: values[kept]
         for name, values in columns.items()

@@ -15,7 +15,7 @@ SEPARATORS = (",", ";", "\t", "|")
 def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str, np.ndarray]:
     """Read a .csv with a header: columns of numbers as float64, all others as text.
 
-    `as_text` tells which of the names stay as they are spelled: labels may be names.
+    `as_text` tells which columns stay as they are spelled, because labels may be names.
     """
     separator = separator_of(path)
     names = header_of(path, separator)
@@ -43,7 +43,7 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
 
 
 def cells_of(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
-    """Return some columns of a .csv as they are spelled: 01234 stays 01234, and 7 is not 7.0."""
+    """Return columns of a .csv as they are spelled: 01234 stays 01234, and 7 is not 7.0."""
     separator = separator_of(path)
     names = header_of(path, separator)
     rows = read_rows(path, separator, len(names))
@@ -86,7 +86,7 @@ def is_number(cell: str) -> bool:
 
 
 def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray | None:
-    """Read columns of numbers, fast; None where one of them is none after all."""
+    """Read columns of numbers, fast; None if one of them has other cells."""
     if not positions:
         return np.zeros((0, 0))
 

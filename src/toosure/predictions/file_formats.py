@@ -46,7 +46,7 @@ def check_file(path: Path) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """Read named arrays of a .npz, named tensors of a .pt, or a .npy, which goes by its own name.
+    """Read named arrays of a .npz, named tensors of a .pt, or a .npy, named by its file.
 
     Nothing in them is executed.
     """
@@ -72,7 +72,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[Any]:
-    """Open an .npz; what is none is refused here, because np.load would ask to trust it."""
+    """Open an .npz; refuse other files here, because np.load would suggest to trust them."""
     with errors_in_one_line(path), path.open("rb") as file:
         start = file.read(2)
         if start not in (b"PK", b"\x93N"):
@@ -107,7 +107,7 @@ def array_names(path: Path) -> list[str]:
 
 
 def archived(archive: Any, name: str) -> np.ndarray | None:
-    """Read one array; None where that would execute what a pickle says."""
+    """Read one array; None if that would execute a pickle."""
     try:
         array: np.ndarray = archive[name]
     except ValueError as error:
@@ -143,7 +143,7 @@ def read_pt(path: Path) -> dict[str, Any]:
 
 
 def check_archive(file: BinaryIO) -> None:
-    """Refuse an archive of another library, or one whose parts do not have their checksums.
+    """Refuse an archive of another library, or with wrong checksums.
 
     torch.load does not look at these, and would return other numbers than were saved.
     """
@@ -194,7 +194,7 @@ def read_jsonl(path: Path) -> dict[str, np.ndarray]:
                 continue
             row = object_in(line, number)
             if not isinstance(row, dict):
-                raise ValueError(f"line {number} is no object in braces: {ONE_PER_LINE}")
+                raise ValueError(f"line {number} is not an object in braces: {ONE_PER_LINE}")
             if rows and row.keys() != rows[0].keys():
                 differ = ", ".join(sorted(row.keys() ^ rows[0].keys()))
                 raise ValueError(f"line {number} has other keys than the first line: {differ}")
@@ -205,16 +205,16 @@ def read_jsonl(path: Path) -> dict[str, np.ndarray]:
 
 
 def object_in(line: str, number: int) -> Any:
-    """Read one line of JSON, or say which line is none."""
+    """Read one line of JSON, or raise with the number of the line."""
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
         where = f"line {number}, column {error.colno}"
         what = error.msg.removesuffix(" at").removesuffix(" starting")
-        raise ValueError(f"{where} is no whole object ({what}): {ONE_PER_LINE}") from error
+        raise ValueError(f"{where} is not a whole object ({what}): {ONE_PER_LINE}") from error
     except RecursionError as error:
         raise ValueError(f"line {number} is nested too deep: {ONE_PER_LINE}") from error
-    except ValueError as error:  # of Python: so many digits take long to read
+    except ValueError as error:  # Python's limit on the digits of an integer
         raise ValueError(f"line {number} holds a number of too many digits") from error
 
 

@@ -31,7 +31,7 @@ def is_named_logits(name: str) -> bool:
 
 
 def doubt_of_logits(name: str, predictions: Predictions, told: Kind | None) -> str:
-    """Say that one logit per row might be a probability, where all lie in [0, 1]; else nothing."""
+    """Note that one logit per row may be a probability, if all lie in [0, 1]."""
     if told or predictions.kind != "logits" or not predictions.binary:
         return ""
     assert predictions.logits is not None
@@ -41,24 +41,24 @@ def doubt_of_logits(name: str, predictions: Predictions, told: Kind | None) -> s
 
 
 def check_log_probs(name: str, scores: Tensor) -> None:
-    """Refuse what is named log-probabilities and is none."""
+    """Refuse an array that is named log-probabilities, but is not."""
     if name.lower() not in ("log_probs", "logprobs", "log_prob"):
         return
     if is_one_column(scores):
         raise ValueError(
-            f"{name} holds one number per row, and log P(class 1) is no logit: save P(class 1), "
+            f"{name} holds one number per row, and log P(class 1) is not a logit: save P(class 1), "
             "its exponential, as prob"
         )
     if (problem := distribution_problem(scores.double().exp())) is not None:
         raise ValueError(
-            f"{name} are no log-probabilities: of exp({name}), {problem}; save logits as logits"
+            f"{name} are not log-probabilities: of exp({name}), {problem}; save logits as logits"
         )
 
 
 def kind_of_one(name: str, scores: Tensor) -> Kind:
     """Tell whether one score per row is a probability or a logit, by its name or its values.
 
-    It is a logit where it is named so, or some lie below 0, and a probability in [0, 1].
+    It is a logit if it is named so or some values are below 0, else a probability in [0, 1].
     """
     if not len(scores):
         return "probs"
@@ -84,7 +84,7 @@ def kind_of_one(name: str, scores: Tensor) -> Kind:
 
 
 def guess_kind(scores: Tensor) -> Kind:
-    """Tell probabilities (every row sums to 1) from logits (some are negative), or ask."""
+    """Tell probabilities (every row sums to 1) from logits (some are negative), or raise."""
     if (problem := distribution_problem(scores)) is None:
         return "probs"
     if (scores < 0).any():

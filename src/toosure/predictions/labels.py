@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toosure.predictions.usual_names import listed
+from toosure.predictions.usual_names import listed_columns
 
 BOOLEANS = {
     **dict.fromkeys(("true", "1", "yes", "positive"), True),
@@ -17,7 +17,7 @@ MAX_EXACT_FLOAT = 2**53  # beyond it not every integer is a float
 
 
 def flat(values: np.ndarray) -> np.ndarray:
-    """Return labels (N,) of labels (N,) or (N, 1); others stay as they are."""
+    """Return labels (N,) of labels (N,) or (N, 1); leave others unchanged."""
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
@@ -33,7 +33,7 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
 
 
 def ignored_note(count: int) -> str:
-    """Return the part of a note that says how many rows were left out."""
+    """Return a note on how many rows were left out."""
     return f"ignored {count:,} rows by their label"
 
 
@@ -56,7 +56,7 @@ def class_numbers(
     binary: bool = False,
     told: bool = False,
 ) -> np.ndarray:
-    """Number the labels: by the names of the classes, or as they are if all are whole numbers.
+    """Number the labels by the names of the classes; whole numbers are kept.
 
     `names` are empty where nobody named the classes; `binary` is one score per row; `told` is
     whether the user named the classes.
@@ -89,12 +89,12 @@ def numbered_otherwise(names: Sequence[str]) -> bool:
 
 
 def by_name_note(names: Sequence[str]) -> str:
-    """Say that labels are names where one might take them for positions; else nothing."""
+    """Note that labels are names, if they could be taken for positions."""
     return f"by name: {names[0]} is the first class" if numbered_otherwise(names) else ""
 
 
 def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> list[int]:
-    """Return the class of each label where the names of the classes are numbers, as 1, 2, 3.
+    """Return the class of each label if the names of the classes are numbers, as 1, 2, 3.
 
     A label is then a name and never a position, whichever labels occur. Where all of them could be
     positions too, and mean other classes, the user must say which.
@@ -108,27 +108,28 @@ def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> lis
     by_position = classes_option(positions)
     if strange and may_be_positions and not told:
         raise ValueError(
-            f"label {strange[0]} is none of the classes {listed(names)}: if labels number the "
-            f"columns from 0, whatever their names, say {by_position}"
+            f"label {strange[0]} is none of the classes {listed_columns(names)}: if labels number "
+            f"the columns from 0, whatever their names, say {by_position}"
         )
     if strange:
         raise ValueError(strange_label(strange[0], labels, names))
     if may_be_positions and not told and any(place[label] != int(label) for label in labels):
         raise ValueError(
-            f"labels {listed(labels)} may be the names of the classes {listed(names)}, or number "
-            f"them from 0: say {classes_option(names)} for names, {by_position} for numbers"
+            f"labels {listed_columns(labels)} may be the names of the classes "
+            f"{listed_columns(names)}, or number them from 0: say {classes_option(names)} for "
+            f"names, {by_position} for numbers"
         )
     return [place[label] for label in labels]
 
 
 def strange_label(label: str, labels: list[str], names: Sequence[str]) -> str:
-    """Say that a label is none of the classes, whose names are numbers, and what to do."""
+    """Return the error for a label that is not a class, if their names are numbers."""
     if not label.removeprefix("-").isdecimal():
         return name_problem(label, labels, names, len(names), binary=False)
     hint = ": drop such rows, or give that class a column"
     if label in ("-1", "-100"):
         hint = f": if {label} marks rows without a label, say --ignore-index {label}"
-    return f"label {label} is none of the classes {listed(names)}{hint}"
+    return f"label {label} is none of the classes {listed_columns(names)}{hint}"
 
 
 def word_of_class_one(values: np.ndarray) -> str:
@@ -196,7 +197,7 @@ def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | Non
 def whole_numbers(
     spelled: list[str], names: Sequence[str], classes: int, binary: bool
 ) -> list[int]:
-    """Return labels that are whole numbers, or say how to name the classes."""
+    """Return labels that are whole numbers; raise with a hint how to name the classes."""
     spelled = [without_fraction(label) for label in spelled]
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
         return [int(BOOLEANS[label.lower()]) for label in spelled]
@@ -222,24 +223,24 @@ def whole_numbers(
 def name_problem(
     label: str, spelled: list[str], names: Sequence[str], classes: int, binary: bool
 ) -> str:
-    """Say that a label is no class, and what to do."""
+    """Return the error for a label that is not a class."""
     if label.lower() in ("", "nan", "none", "null", "na", "<na>"):
         return f"a row has no label ({label!r}): drop such rows"
     if names and not binary:
         expected = f"a class column's name or an integer in [0, {classes})"
         return (
-            f"label must be {expected}; got {label!r}, and the classes are {listed(names)}: drop "
-            "such rows, or give that class a column"
+            f"label must be {expected}; got {label!r}, and the classes are "
+            f"{listed_columns(names)}: drop such rows, or give that class a column"
         )
     if binary:
         return (
-            f"labels are {listed(spelled)}: say which of two is class 1, whose probability the "
-            "file holds, as the second one: --classes CLASS_0,CLASS_1"
+            f"labels are {listed_columns(spelled)}: say which of two is class 1, whose probability "
+            "the file holds, as the second one: --classes CLASS_0,CLASS_1"
         )
 
     return (
-        f"labels are names ({listed(spelled)}): give those of all {classes} columns in their "
-        f"order, --classes FIRST,SECOND{',...' if classes > 2 else ''}"
+        f"labels are names ({listed_columns(spelled)}): give those of all {classes} columns in "
+        f"their order, --classes FIRST,SECOND{',...' if classes > 2 else ''}"
     )
 
 
@@ -254,7 +255,7 @@ def classes_option(names: Sequence[str]) -> str:
 
 
 def range_hint(numbers: list[int], classes: int) -> str:
-    """Say how labels that do not count from 0 are read, where the numbers tell; else nothing."""
+    """Note how labels that do not count from 0 are read, if the numbers tell."""
     if min(numbers) == 1 and max(numbers) == classes:
         counted = [str(k) for k in range(1, classes + 1)]
         return f": if they count from 1, say {classes_option(counted)}"

@@ -1,4 +1,4 @@
-"""What a user says about a file of predictions, where its names do not."""
+"""What a user says about a file of predictions, beyond the names in it."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from toosure.predictions.predictions import Kind
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file; what is not given is told from its names and values."""
+    """How to read a file; the rest is told from its names and values."""
 
     kind: Kind | None = None
     split: str | None = None

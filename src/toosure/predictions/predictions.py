@@ -34,7 +34,7 @@ class Predictions:
     kind: Kind
     confidence: Tensor  # (N,) of the predicted class, in the precision that came
     correct: Tensor  # (N,) bool
-    logits: Tensor | None = None  # (N, C); None where only confidences came
+    logits: Tensor | None = None  # (N, C); None if only confidences came
     labels: Tensor | None = None  # (N,) int64
     names: tuple[str, ...] = ()  # of the C classes
     source: str = ""
@@ -90,7 +90,7 @@ def from_probs(probs: ArrayLike, labels: ArrayLike) -> Predictions:
     _, labels = as_metric_inputs(None, as_tensor(labels, "labels"), given)
     probs = as_distributions(given)
 
-    # A probability may be rounded to just above 1; the logits keep it as it came.
+    # A probability may be rounded to just above 1; the logits keep it unchanged.
     confidence, predicted = probs.max(1)
     return Predictions(
         kind="probs",

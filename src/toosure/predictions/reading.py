@@ -40,7 +40,7 @@ def read_predictions(
     `classes` the classes in the order of the columns. Rows labelled `ignore_index` are left out;
     with `unlabelled`, a file without labels counts every row as class 0. `groups` names the column
     or array that says which rows come together (a patient, a sequence): these are resampled whole.
-    `note` of the result says what was guessed. A ValueError says in one line what is wrong.
+    `note` of the result says what was guessed. Errors are ValueErrors of one line.
     """
     path = Path(path)
     try:
@@ -90,7 +90,7 @@ def from_pair(path: Path, labels: str | Path | None, options: ReadOptions) -> Pr
 
 
 def pair_name(path: Path) -> str:
-    """Return what a .npy holds by the end of its name, where that is a usual one: else scores."""
+    """Return what a .npy holds, by the end of its name; scores if that is not a usual one."""
     known = [name for kind in SCORES.values() for name in kind]
     return next((name for name in known if path.stem.lower().endswith(name)), "scores")
 
@@ -106,7 +106,7 @@ def single_array(path: Path) -> Any:
 def npy_pair(first: Path, second: Path) -> tuple[Path, Path]:
     """Return scores and labels of two .npy files, by their names or else their contents.
 
-    A ValueError says that it cannot be told.
+    Raise ValueError if that cannot be told.
     """
     truth = [looks_like_labels(path) for path in (first, second)]
     if truth == [False, True]:

@@ -1,4 +1,4 @@
-"""Rows that come in groups (patients, sequences), by a column or an array beside the scores."""
+"""Groups of rows (patients, sequences), from a column or an array beside the scores."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,11 +10,11 @@ from torch import Tensor
 from toosure.metrics.group_draws import group_count, group_numbers
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import Predictions
-from toosure.predictions.usual_names import listed
+from toosure.predictions.usual_names import listed_columns
 
 
 def check_group_name(options: ReadOptions, arrays: Mapping[str, Any], *taken: str | None) -> None:
-    """Raise where the groups that are asked for are scores or labels, or cannot be read."""
+    """Raise if the groups that are asked for are scores or labels, or cannot be read."""
     name = options.groups
     if name is None:
         return
@@ -41,7 +41,7 @@ def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:
     """Return the group of each of n rows, 0 .. G - 1, by an array of one name or number per row."""
     if name not in arrays or arrays[name].shape != (n,):
         rows = [other for other, values in arrays.items() if values.shape == (n,)]
-        there = f"there is {listed(rows)}" if rows else "there is none"
+        there = f"there is {listed_columns(rows)}" if rows else "there is none"
         raise ValueError(f"no column or array {name!r} of one value per row, as groups; {there}")
 
     values = arrays[name]
@@ -53,7 +53,7 @@ def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:
 
 
 def groups_note(predictions: Predictions, options: ReadOptions) -> str:
-    """Say how many groups were read, and from where."""
+    """Return how many groups were read, and from where."""
     if options.groups is None or predictions.groups is None:
         return ""
     return f"{group_count(predictions.groups):,} groups from {options.groups!r}"

@@ -14,23 +14,23 @@ from toosure.predictions.usual_names import (
     class_of,
     expand,
     is_other,
-    listed,
+    listed_columns,
     pick,
     with_prefix,
 )
 
 
 def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> list[str]:
-    """Return the columns that hold scores, or say how to name them."""
+    """Return the columns that hold scores; raise with a hint how to name them."""
     chosen = score_columns_or_none(columns, label, options)
     if chosen is None:
         for group in with_prefix(possible_scores(columns, label, options)).values():
             if any(holds_digits(columns[name]) for name in group):
-                stacked(columns, group)  # says which cell is no number, as 50%
+                stacked(columns, group)  # raises on a cell that is not a number, such as 50%
         remedy = "say which hold probabilities or logits, --columns NAME,NAME"
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
-        raise ValueError(f"no column of a class; it holds only {listed(columns)}: {remedy}")
+        raise ValueError(f"no column of a class; it holds only {listed_columns(columns)}: {remedy}")
     return chosen
 
 
@@ -50,7 +50,7 @@ def score_columns_or_none(
 ) -> list[str] | None:
     """Return the columns that hold scores: as asked, by prefix or label, by a usual name, or all.
 
-    All are those of numbers.
+    All are columns of numbers.
     """
     names = possible_scores(columns, label, options)
     if options.columns:
@@ -64,7 +64,9 @@ def score_columns_or_none(
         return groups[0]
     if len(groups) > 1:
         choices = " or ".join(f"--columns {','.join(group[:2])},..." for group in groups)
-        raise ValueError(f"{listed(g[0] for g in groups)} may all begin the scores: say {choices}")
+        raise ValueError(
+            f"{listed_columns(g[0] for g in groups)} may all begin the scores: say {choices}"
+        )
 
     if of_labels := columns_of_labels(columns, names, label, options):
         return of_labels
@@ -89,7 +91,7 @@ def mixed_with_classes(columns: Columns, names: list[str], named: str) -> bool:
 def bare_columns(
     columns: Columns, names: list[str], label: str | None, options: ReadOptions
 ) -> list[str] | None:
-    """Return the class columns of a table whose column names are those of the classes."""
+    """Return the class columns of a table whose columns are named like the classes."""
     for name in names:
         check_damaged(columns[name], name)
     numeric = [name for name in names if not is_other(name) and is_numbers(columns[name])]
@@ -126,14 +128,14 @@ def sum_to_one(columns: Columns, names: list[str]) -> bool:
 
 
 def spellings(columns: Columns, label: str | None) -> set[str]:
-    """Return the labels that occur, as text; none where there is no column of them."""
+    """Return the labels that occur, as text; none if there is no column of them."""
     if label is None:
         return set()
     return set(np.char.strip(np.unique(flat(columns[label]).astype(str))).tolist())
 
 
 def check_counts(columns: Columns, numeric: list[str]) -> None:
-    """Refuse a column of whole numbers among others that are not: an age is no logit."""
+    """Refuse a column of whole numbers among others that are not: an age is not a logit."""
     whole = [n for n in numeric if len(columns[n]) and (columns[n] == np.rint(columns[n])).all()]
     others = [name for name in numeric if name not in whole]
     if whole and len(others) > 1 and len(columns[numeric[0]]) > 2:

@@ -33,7 +33,7 @@ from toosure.predictions.usual_names import (
     SCORES,
     WEAK_LABELS,
     class_of,
-    listed,
+    listed_columns,
     pick,
     pick_label,
 )
@@ -72,13 +72,13 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
             return confidence_table(columns, confidence, correct, options)
         if asked or (confidence and not label):
             needed = "confidence" if correct else "correct"
-            raise ValueError(f"no column {needed!r}; it holds {listed(names)}")
+            raise ValueError(f"no column {needed!r}; it holds {listed_columns(names)}")
 
     if any(len(values) == 0 for values in columns.values()):
         raise ValueError("is empty: there are no rows below the names of the columns")
     if label is None and not (options.unlabelled and columns):
         remedy = ": say which holds the true class, --label-column NAME" if names else ""
-        raise ValueError(f"no column 'label'; it holds {listed(names)}{remedy}")
+        raise ValueError(f"no column 'label'; it holds {listed_columns(names)}{remedy}")
     if label and confidence and correct and not options.kind and not options.columns:
         chosen = score_columns_or_none(columns, label, options)
         if chosen is None:
@@ -151,7 +151,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         remarks.append(said)
     unused = [name for name in columns if name not in (*chosen, label, options.groups)]
     if unused:
-        remarks.append(f"left out {listed(unused)}")
+        remarks.append(f"left out {listed_columns(unused)}")
     if options.ignore_index is not None:
         remarks.append(ignored_note(int((~kept).sum())))
     if doubt := doubt_of_logits(chosen[0], predictions, options.kind):
@@ -171,13 +171,13 @@ def scores_read(kind: Kind, chosen: Sequence[str], width: int) -> str:
         return f"{width} {word} columns from {chosen[0]!r}"
     if len(chosen) == 1:
         return f"one {word} column {chosen[0]!r} of class 1"
-    return f"{len(chosen)} {word} columns {listed(chosen)}"
+    return f"{len(chosen)} {word} columns {listed_columns(chosen)}"
 
 
 def labels_read(
     label: str | None, labels: np.ndarray, class_names: Sequence[str], binary: bool
 ) -> str:
-    """Say where labels come from, and what they mean where that is not plain."""
+    """Return where labels come from, and what they mean if that is not obvious."""
     if label is None:
         return "no labels"
     meant = by_name_note(class_names)
@@ -196,15 +196,16 @@ def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> No
         )
     if len(own) == width > 1 and set(own) == set(classes) and own != list(classes):
         raise ValueError(
-            f"--classes has {listed(classes)}, and the columns are named {listed(own)}, in this "
-            "order: leave --classes out, or name --columns in the order that you mean"
+            f"--classes has {listed_columns(classes)}, and the columns are named "
+            f"{listed_columns(own)}, in this order: leave --classes out, or name --columns in the "
+            "order that you mean"
         )
 
 
 def names_of(
     chosen: Sequence[str], width: int, labels: np.ndarray, options: ReadOptions
 ) -> tuple[str, ...]:
-    """Return the names of the classes: as asked, or those of the columns; none where unknown."""
+    """Return the names of the classes: as given, or of the columns; none if unknown."""
     classes = max(width, 2)
     if options.classes:
         if len(options.classes) != classes:

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from toosure.predictions.predictions import Kind
+from toosure.sentences import listed
 
-# Names that say what a column or array is, without regard to case. The first one is ours.
+# Usual names of a column or array, whatever their case. The first one is ours.
 LABELS = (
     *("labels", "label", "y_true", "target", "targets", "true_label", "true_labels"),
     *("ground_truth", "true_class", "y_test", "y_val"),
 )
-# Names that may be something else: taken for labels only where none of the others is there.
+# Names that may mean something else: labels only if no other name is there.
 WEAK_LABELS = ("y", "truth", "gt", "actual", "class", "outcome", "gold")
 SCORES: dict[Kind, tuple[str, ...]] = {
     "logits": ("logits", "logit", "log_probs", "logprobs", "log_prob"),
@@ -31,7 +32,7 @@ UNTOLD_SCORES = (
 KNOWN = (*LABELS, *WEAK_LABELS, *CORRECT, *UNTOLD_SCORES, *(n for s in SCORES.values() for n in s))
 CLASS_NAMES = ("classes", "class_names", "classes_", "target_names")  # of an array file
 
-# Columns of a table that are no scores: of rows, and of what was predicted.
+# Columns of a table that are not scores: about rows, and predicted classes.
 OTHER = (
     *("", "id", "ids", "index", "idx", "row", "uid", "uuid", "name", "file", "filename", "path"),
     *("image", "text", "split", "fold", "weight", "sample_weight", "group", "date", "time"),
@@ -72,7 +73,7 @@ def pick_label(names: Sequence[str], wanted: str | None) -> str | None:
     """Return the column or array of the labels: the one asked for, or one of a usual name."""
     if wanted is not None:
         if wanted not in names:
-            raise ValueError(f"no column {wanted!r}; it holds {listed(names)}")
+            raise ValueError(f"no column {wanted!r}; it holds {listed_columns(names)}")
         return wanted
     label = pick(names, LABELS, "labels", "--label-column")
     return label or pick(names, WEAK_LABELS, "labels", "--label-column")
@@ -91,7 +92,7 @@ def expand(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
         else:
             found = [name for name in names if fnmatchcase(name, pattern)]
         if not found:
-            raise ValueError(f"no column {pattern!r}; it holds {listed(names)}")
+            raise ValueError(f"no column {pattern!r}; it holds {listed_columns(names)}")
         chosen += [name for name in found if name not in chosen]
     return chosen
 
@@ -119,14 +120,10 @@ def class_of(name: str) -> str:
     return next(part for part in match.groups()[1:] if part) if match else name
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Name things, the first few of many.
+def listed_columns(names: Iterable[str]) -> str:
+    """Return the names of columns, arrays or classes, for an error.
 
-    >>> listed("abcd", 2), listed("")
-    ('a, b, ... (4 in all)', 'nothing')
+    >>> listed_columns(["a", ""])
+    'a, (a column without a name)'
     """
-    names = list(names)
-    if not names:
-        return "nothing"
-    shown = ", ".join(name or "(a column without a name)" for name in names[:most])
-    return shown + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    return listed((name or "(a column without a name)" for name in names), show=12)

@@ -26,7 +26,7 @@ def check_writable(path: Path, *read: Path) -> None:
 
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
-    """Write probabilities, with the other columns that came: labels too, where there were some.
+    """Write probabilities, with the other columns that were read, such as labels.
 
     One probability of class 1 came in: one goes out.
     """
@@ -40,7 +40,7 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
             write_csv(path, probs, extras, predictions)
             return
 
-        # What came under the names of what is written gives way: old probabilities, say.
+        # Columns that were read under these names, such as old probabilities, are replaced.
         arrays = {**extras, "probs": probs[:, 1] if predictions.binary else probs}
         if predictions.names:
             arrays["class_names"] = np.array(predictions.names)
@@ -73,7 +73,7 @@ def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def as_spelled(predictions: Predictions, file: Path, output: Path) -> Predictions:
-    """Return the other columns of a .csv as the file spells them, where they go to another .csv."""
+    """Return the other columns of a .csv as the file spells them, if they go to a .csv again."""
     if {file.suffix.lower(), output.suffix.lower()} != {".csv"} or not predictions.extras:
         return predictions
     try:
@@ -85,9 +85,9 @@ def as_spelled(predictions: Predictions, file: Path, output: Path) -> Prediction
 
 
 def column_of_class_one(predictions: Predictions) -> str:
-    """Return the name of the one column to write: that of the one that came, or of its class.
+    """Return the name of a single column to write: as it was read, or of its class.
 
-    What came as logits goes out as probabilities, and must not be called logits.
+    Logits become probabilities, so the column must not be called logits.
     """
     came = predictions.column
     if came and not is_named_logits(came):

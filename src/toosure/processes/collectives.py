@@ -87,7 +87,7 @@ def sum_for_parts(tensor: Tensor, processes: Processes) -> Tensor:
 
 
 def with_tangent(collective: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-    """Apply a linear collective to a tensor, and to its tangent where it is a dual number."""
+    """Apply a linear collective to a tensor, and to its tangent if it is a dual number."""
     primal, tangent = forward_ad.unpack_dual(tensor)
     if tangent is None:
         return collective(tensor)

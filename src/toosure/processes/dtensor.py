@@ -31,7 +31,7 @@ def any_sharded(tensors: Iterable[object]) -> bool:
 
 
 def local_shards(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return this process's shard of each DTensor, to be changed in place; others as they are.
+    """Return this process's shard of each DTensor, to be changed in place; keep other tensors.
 
     Call it without gradient recording.
     """
@@ -45,7 +45,7 @@ def local_shards(tensors: Sequence[Tensor]) -> list[Tensor]:
 def placed_like(whole: Tensor, like: "DTensor") -> "DTensor":
     """Shard a tensor that every process has in full as another is sharded, without communication.
 
-    The dimensions that `like` is sharded along must be those of `whole`.
+    `whole` must have the dimensions that `like` is sharded along.
     """
     from torch.distributed.tensor import DTensor, Replicate
 
@@ -73,7 +73,7 @@ def summing_groups(tensor: Tensor) -> "tuple[dist.ProcessGroup, ...]":
 def sum_over_shards(tensors: Sequence[Tensor], numbers: Sequence[Tensor]) -> Tensor:
     """Add up one number per tensor, each of this process's shard, over all shards.
 
-    Tensors sharded alike share one collective (one per dimension of a mesh that shards them).
+    Tensors with the same sharding share one collective per dimension of their mesh.
     """
     alike: dict[tuple[dist.ProcessGroup, ...], list[Tensor]] = {}
     for tensor, number in zip(tensors, numbers, strict=True):

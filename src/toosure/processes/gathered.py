@@ -44,7 +44,7 @@ class GatheredModel:
                 vars(plain)[name] = copied(value)
         for name in FORWARD_HOOKS:
             vars(plain)[name] = without_fsdp(vars(module)[name])
-        for name in STATE_HOOKS:  # FSDP2's refer to the shards, and nobody saves the copy
+        for name in STATE_HOOKS:  # FSDP2's hooks refer to the shards, and the copy is never saved
             vars(plain)[name] = OrderedDict()
 
         self.copies[id(module)] = plain

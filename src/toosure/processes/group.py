@@ -115,7 +115,7 @@ class Processes:
         return [s.view_as(whole).to(whole) for s, whole in zip(sums, wholes, strict=True)]
 
     def in_place(self, part: Tensor, n: int) -> Tensor:
-        """Return n rows that are zero where they are not ours."""
+        """Return n rows, zero except for this process's own."""
         own_rows = self.rows(n)
         own_count = own_rows.stop - own_rows.start
         if len(part) != own_count:

@@ -38,7 +38,7 @@ def whole_batch_layers(model: nn.Module) -> list[nn.Module]:
 @contextmanager
 def as_whole_batch(layers: Sequence[nn.Module], n: int, processes: Processes) -> Iterator[None]:
     """Make the layers work as if all n rows were here; their types and state stay the same."""
-    # Somebody else may have replaced a layer's `forward` already: it is put back afterwards.
+    # Another library may have replaced a layer's `forward`: it is restored afterwards.
     replaced = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         if isinstance(layer, _BatchNorm):
@@ -70,7 +70,7 @@ def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
     shape = [1, -1, *[1] * (x.ndim - 2)]
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
 
-    # The statistics of our own rows.
+    # The statistics of this process's rows.
     count = wide.numel() // wide.shape[1]
     mean = wide.sum(dims) / max(1, count)
     squares = (wide - mean.view(shape)).square().sum(dims)
@@ -96,7 +96,7 @@ def batch_norm(layer: _BatchNorm, processes: Processes, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def update_running_statistics(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
-    """Move the running mean and variance towards those of a batch, as torch does."""
+    """Update the running mean and variance by a batch, as torch does."""
     assert layer.num_batches_tracked is not None
     layer.num_batches_tracked.add_(1)
     share: float | Tensor
@@ -110,7 +110,7 @@ def update_running_statistics(layer: _BatchNorm, mean: Tensor, variance: Tensor)
 
 
 def dropout(layer: _DropoutNd, n: int, processes: Processes, x: Tensor) -> Tensor:
-    """Drop what one process would: the mask is drawn for all n examples, and we take our rows."""
+    """Drop what a single process would: draw the mask for all n examples, and take own rows."""
     forward = type(layer).forward
     if not layer.training or layer.p == 0:
         outputs: Tensor = forward(layer, x)

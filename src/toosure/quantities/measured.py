@@ -1,4 +1,4 @@
-"""Numbers that `--measure` asks for, in the order in which a run's config names them."""
+"""Numbers of `--measure`, in the order in which a run's config names them."""
 
 from toosure.quantities.quantity import Quantity
 

@@ -1,4 +1,4 @@
-"""Numbers of a whole row: where a run stands and what it took."""
+"""Numbers of a whole row: the progress of a run and what it took."""
 
 from toosure.quantities.quantity import Quantity
 

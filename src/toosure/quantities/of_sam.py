@@ -1,4 +1,4 @@
-"""Numbers of the step that SAM would take on one batch: what `--measure sam_theory` asks for.
+"""Numbers of the step that SAM would take on one batch: `--measure sam_theory`.
 
 All are of cross-entropy on one fixed batch of the training split, in train mode (Tan et al., 2026,
 Sec. 4). theta~ is theta + rho g / |g|.

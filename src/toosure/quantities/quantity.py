@@ -1,4 +1,4 @@
-"""What an entry of the table of quantities says, and how the table is asked.
+"""An entry of the table of quantities, and functions to query the table.
 
 Functions are named as text, so that pages need no torch.
 """
@@ -32,7 +32,7 @@ class Quantity:
     is known of a split (`toosure.watch.outputs.Outputs`): `logits`, `labels`, `confidence`,
     `correct`, `margins`, `sorted_margins`, `bins`; and `options` besides. With a `group`,
     `toosure evaluate` states it too: by the function `toosure.metrics.KEY` of (logits, labels),
-    or `KEY_from_confidence` where there is one, else by `compute` as the watch calls it.
+    or `KEY_from_confidence` if there is one, else by `compute` as the watch calls it.
 
     `shown` maps a place to the position there: `table` (`toosure runs` and the comparison),
     `panel` (along training), `progress` (the line while a run goes on), `notebook`, `tile` (the
@@ -45,8 +45,8 @@ class Quantity:
 
     key: str
     name: str  # in full: "expected calibration error"
-    says: str  # what it is, in a sentence without its full stop
-    label: str = ""  # the short name, where the full one is long: "ECE"
+    says: str  # its meaning, a sentence without its full stop
+    label: str = ""  # a short name, if the full one is long: "ECE"
     unit: str = ""  # as shown, after `scale`
     scale: float = 1
     form: str = ".3f"  # how it is printed, after `scale`
@@ -103,7 +103,7 @@ def register(*entries: Quantity) -> None:
     QUANTITIES.update((entry.key, entry) for entry in entries)
 
 
-# What a curvature quantity brings along: its relative error, and a flag where the solver gave up.
+# Companions of a curvature quantity: its relative error, and a flag if the solver gave up.
 COMPANIONS = ("_error", "_unconverged")
 
 
@@ -124,7 +124,7 @@ def measures() -> tuple[str, ...]:
 
 
 def evaluation_groups() -> dict[str, tuple[str, ...]]:
-    """Return the metrics of `toosure evaluate`: keys by the heading they stand under."""
+    """Return the metrics of `toosure evaluate`: keys by heading."""
     names = dict.fromkeys([*HEADINGS, *(q.group for q in QUANTITIES.values() if q.group)])
     return {name: tuple(key for key, q in QUANTITIES.items() if q.group == name) for name in names}
 
@@ -149,7 +149,7 @@ def find(key: str) -> Quantity | None:
 
 
 def described(key: str) -> Quantity:
-    """Return the entry of a key without its split; one that nobody listed goes by its name.
+    """Return the entry of a key without its split; an unknown key is named by itself.
 
     >>> described("my_number").heading
     'my number'
@@ -181,5 +181,5 @@ def markdown() -> str:
 
 
 def in_cell(text: str) -> str:
-    """Return a sentence whose bars, as those of |g|, do not end a cell of a table."""
+    """Escape the bars of a sentence, as in |g|, which would end a cell of a table."""
     return text.replace("|", r"\|")

@@ -1,10 +1,10 @@
 """Papers as recipes: the runs behind a table or figure, and the claims that must hold."""
 
-from difflib import get_close_matches
 from importlib import import_module
 
 from toosure.recipes.recipe import Claim, Findings, Part, Recipe, RunMixture, Setting, Table
 from toosure.recipes.run_store import RunStore
+from toosure.sentences import did_you_mean
 
 __all__ = [
     "RECIPES",
@@ -36,8 +36,7 @@ def recipe(name: str) -> Recipe:
     'too-sharp'
     """
     if name not in RECIPES:
-        near = get_close_matches(name, RECIPES, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        hint = did_you_mean(name, RECIPES, ".")
         raise ValueError(f"there is no recipe {name!r}{hint} Known: {', '.join(RECIPES)}")
 
     paper: Recipe = import_module(RECIPES[name]).RECIPE

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from toosure.page.markdown_table import markdown_table, table_line
 from toosure.recipes.commits import commits_text, short_commit
 from toosure.recipes.earlier_page import EarlierPage, read_page
 from toosure.recipes.recipe import Drawing
@@ -36,7 +37,10 @@ def markdown(outcome: Outcome, figures: Path | None = None, earlier: str = "") -
     if kept.sections:
         blocks.append(earlier_parts_text(outcome, kept))
     if rows := claim_rows(outcome, kept):
-        blocks += ["## Claims", pipe_table(("part", *CLAIM_HEADER), []) + "\n" + "\n".join(rows)]
+        blocks += [
+            "## Claims",
+            markdown_table(("part", *CLAIM_HEADER), []) + "\n" + "\n".join(rows),
+        ]
 
     for part in recipe.parts:
         if part.name in kept.sections:
@@ -79,10 +83,7 @@ def claim_rows(outcome: Outcome, kept: EarlierPage) -> list[str]:
 
 def problem_table(problems: Mapping[str, str]) -> str:
     """List the first runs that cannot be used, and the number of further ones."""
-    rows = sorted(problems.items())
-    text = pipe_table(("run", "why"), rows[:LISTED_PROBLEMS])
-    more = len(rows) - LISTED_PROBLEMS
-    return f"{text}\n\n... and {more} more." if more > 0 else text
+    return markdown_table(("run", "why"), sorted(problems.items()), show=LISTED_PROBLEMS)
 
 
 def picture_blocks(drawings: Sequence[Drawing], folder: Path) -> list[str]:
@@ -111,7 +112,7 @@ def part_blocks(outcome: Outcome, name: str) -> list[str]:
         blocks.append(f"### {table.title}")
         if table.note:
             blocks.append(table.note)
-        blocks.append(pipe_table(table.header, table.rows))
+        blocks.append(markdown_table(table.header, table.rows))
     return blocks
 
 
@@ -177,7 +178,7 @@ def sweep_table(outcome: Outcome, kept: EarlierPage) -> str:
 
     rows = list(dict.fromkeys([*kept.sweeps, *rows]))
     header = ("parts", "runs", "wall seconds", "workers", "graph", "device", "commit", "command")
-    return pipe_table(header, []) + "\n" + "\n".join(rows) if rows else ""
+    return markdown_table(header, []) + "\n" + "\n".join(rows) if rows else ""
 
 
 def typed_command(command: str) -> str:
@@ -187,21 +188,3 @@ def typed_command(command: str) -> str:
     'python -m toosure reproduce too-sharp'
     """
     return command.replace("__main__.py", "python -m toosure", 1)
-
-
-def pipe_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a markdown table.
-
-    >>> print(pipe_table(("a", "b"), [("1", "x|y")]))
-    | a | b |
-    |---|---|
-    | 1 | x\\|y |
-    """
-
-    rule = "|" + "---|" * len(header)
-    return "\n".join([table_line(header), rule, *map(table_line, rows)])
-
-
-def table_line(cells: Sequence[str]) -> str:
-    """Return one row of a markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

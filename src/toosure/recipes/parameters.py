@@ -6,28 +6,8 @@ import torch
 from torch import nn
 
 from toosure.config import RunConfig
+from toosure.data.catalogue import SOURCES, Source
 from toosure.ensembles import ENSEMBLES
-
-CLASSES = {
-    "digits": 10,
-    "mnist": 10,
-    "fashion_mnist": 10,
-    "svhn": 10,
-    "cifar10": 10,
-    "cifar100": 100,
-    "tiny_imagenet": 200,
-    "imagenet": 1000,
-}
-INPUTS = {
-    "digits": (1, 8, 8),
-    "mnist": (1, 28, 28),
-    "fashion_mnist": (1, 28, 28),
-    "svhn": (3, 32, 32),
-    "cifar10": (3, 32, 32),
-    "cifar100": (3, 32, 32),
-    "tiny_imagenet": (3, 64, 64),
-    "imagenet": (3, 224, 224),
-}
 
 
 def network_size(config: RunConfig) -> int:
@@ -40,7 +20,7 @@ def network_size(config: RunConfig) -> int:
     ensemble = objective.build(seed=0)
     if objective.name == "deep_ensemble":
         return int(ensemble.members) * size_of(model)
-    ensemble.setup(model, (torch.zeros(2, *INPUTS[data_of(config)]), torch.tensor([0, 1])))
+    ensemble.setup(model, (torch.zeros(2, *data_of(config).shape), torch.tensor([0, 1])))
     return size_of(model)
 
 
@@ -53,7 +33,7 @@ def learned_size(config: RunConfig) -> int:
         return network_size(config)
 
     model = network_of(config)
-    inputs = torch.zeros(2, *INPUTS[data_of(config)])
+    inputs = torch.zeros(2, *data_of(config).shape)
     data = SimpleNamespace(train=SimpleNamespace(x=inputs))
     return size_of(model) + size_of(objective.make_hyper(model, data))
 
@@ -61,17 +41,16 @@ def learned_size(config: RunConfig) -> int:
 def network_of(config: RunConfig) -> nn.Module:
     """Build the network of a run for the inputs and classes of its data set."""
     data = data_of(config)
-    network: nn.Module = config.word("model").build(inputs=INPUTS[data], classes=CLASSES[data])
+    network: nn.Module = config.word("model").build(inputs=data.shape, classes=data.classes)
     return network
 
 
-def data_of(config: RunConfig) -> str:
-    """Return a run's data set; raise ValueError if its inputs and classes are unknown."""
+def data_of(config: RunConfig) -> Source:
+    """Return the catalogue's entry of a run's data; raise ValueError if it has none."""
     name = config.data.partition(":")[0]
-    if name not in CLASSES:
-        known = ", ".join(CLASSES)
-        raise ValueError(f"parameters are counted on {known}; got {name}: add it to CLASSES")
-    return name
+    if name not in SOURCES:
+        raise ValueError(f"parameters are counted on {', '.join(SOURCES)}; got {name}")
+    return SOURCES[name]
 
 
 def size_of(module: nn.Module) -> int:

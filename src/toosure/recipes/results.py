@@ -1,19 +1,16 @@
-"""Print the outcome of a recipe on the terminal, or as one JSON object."""
+"""The outcome of a recipe: claims as rows, the summary, and one JSON object."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from toosure.finite import json_ready
 from toosure.recipes.json_lines import read_json_lines
-from toosure.recipes.recipe import Claim, Table
+from toosure.recipes.recipe import Claim
 from toosure.recipes.reproduce import LOG, Outcome
 from toosure.runs import Run
 from toosure.runs.environment import torch_version
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 CLAIM_HEADER = ("claim", "found", "paper", "verdict", "note")
 
@@ -45,32 +42,6 @@ def summary_text(outcome: Outcome, verdicts: Sequence[bool | None], present: Seq
     return f"{text}; not here: {', '.join(missing)}" if missing else text
 
 
-# -- terminal -------------------------------------------------------------------------------
-
-
-def claims_table(claims: Sequence[Claim]) -> "RichTable":
-    """Lay out claims for the terminal: failures in bold red, claims without a verdict dim."""
-    from rich.table import Table as RichTable
-
-    styles = {True: None, False: "bold red", None: "dim"}
-    table = RichTable(*CLAIM_HEADER, box=None, pad_edge=False, header_style="dim")
-    for claim in claims:
-        table.add_row(*claim_cells(claim), style=styles[claim.passed])
-    return table
-
-
-def rich_table(table: Table) -> "RichTable":
-    """Lay out a table for the terminal, with numbers aligned to the right."""
-    from rich.table import Table as RichTable
-
-    layout = RichTable(box=None, pad_edge=False, header_style="dim", title=table.title)
-    for number, name in enumerate(table.header):
-        layout.add_column(name, justify="right" if number and name else "left")
-    for row in table.rows:
-        layout.add_row(*row)
-    return layout
-
-
 # -- JSON -----------------------------------------------------------------------------------
 
 
@@ -94,19 +65,8 @@ def as_json(outcome: Outcome) -> dict[str, object]:
     }
 
     # Through text and back: tuples become lists, keys become strings.
-    plain = json.loads(json.dumps(record))
-    return {key: nonfinite_to_null(value) for key, value in plain.items()}
-
-
-def nonfinite_to_null(value: object) -> object:
-    """Replace NaN and infinity by None in a JSON value, since JSON has neither."""
-    if isinstance(value, dict):
-        return {key: nonfinite_to_null(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [nonfinite_to_null(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    plain: dict[str, Any] = json_ready(json.loads(json.dumps(record)))
+    return plain
 
 
 def read_sweeps(out: Path) -> list[dict[str, Any]]:

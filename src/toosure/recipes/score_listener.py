@@ -42,8 +42,8 @@ class ScoreListener(ProgressListener):
     def tick(self, step: int) -> None:
         self.inner.tick(step)
 
-    def say(self, message: str) -> None:
-        self.inner.say(message)
+    def message(self, message: str) -> None:
+        self.inner.message(message)
 
     def fail(self, config: RunConfig, message: str) -> None:
         self.inner.fail(config, message)
@@ -57,15 +57,15 @@ class ScoreListener(ProgressListener):
         else:
             self.thread.submit(self.score, path)
 
-    def beside(self) -> "ScoreListener":
-        return ScoreListener(self.inner.beside(), self.files, self.saves, self.thread)
+    def for_concurrent_run(self) -> "ScoreListener":
+        return ScoreListener(self.inner.for_concurrent_run(), self.files, self.saves, self.thread)
 
     def score(self, path: Path) -> None:
         """Score a run. If that fails, say so; the tables will try again and raise the error."""
         try:
             self.files.add([Run(path)], save_examples=self.saves[path.name] == "examples")
         except Exception as error:
-            self.say(f"{path.name} is not scored yet: {error}")
+            self.message(f"{path.name} is not scored yet: {error}")
 
 
 @contextmanager

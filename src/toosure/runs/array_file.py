@@ -1,4 +1,4 @@
-"""Read the arrays of an .npz that may be anything: sizes are looked at before memory is taken."""
+"""Read the arrays of an untrusted .npz: sizes are checked before memory is taken."""
 
 import ast
 import math
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from toosure.runs.regular_files import in_bytes, read_regular
+from toosure.runs.regular_files import read_regular
+from toosure.sentences import size_text
 
 MAX_BYTES = 64 << 20  # of a file, packed and unpacked; a snapshot has some kilobytes
 MAX_ARRAYS = 256
@@ -21,7 +22,7 @@ DTYPE = re.compile(r"[<>|=]?[biufcSU][0-9]{1,8}")
 
 
 def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
-    """Read all arrays of an .npz; ValueError, or an error of `zipfile`, where it cannot be read."""
+    """Read all arrays of an .npz; raise ValueError or an error of `zipfile` if that fails."""
     with zipfile.ZipFile(BytesIO(read_regular(file, MAX_BYTES, follow_links))) as packed:
         members = packed.infolist()
         if len(members) > MAX_ARRAYS:
@@ -30,7 +31,7 @@ def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
         size = sum(member.file_size for member in members)
         if size > MAX_BYTES:
             raise ValueError(
-                f"its arrays have {in_bytes(size)}; at most {in_bytes(MAX_BYTES)} are read"
+                f"its arrays have {size_text(size)}; at most {size_text(MAX_BYTES)} are read"
             )
         return {
             member.filename.removesuffix(".npy"): array_of(packed.read(member))
@@ -39,13 +40,13 @@ def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
 
 
 def array_of(content: bytes) -> np.ndarray:
-    """Read an .npy of numbers or texts; the shape it claims must be that of its bytes."""
+    """Read an .npy of numbers or texts; its shape must fit the number of its bytes."""
     if content[:6] != MAGIC or len(content) < 12:
         raise ValueError("an array does not begin as .npy does")
     before = 10 if content[6] == 1 else 12
     length = struct.unpack("<H" if before == 10 else "<I", content[8:before])[0]
     if length > MAX_HEADER:
-        raise ValueError(f"an array has a header of {in_bytes(length)}")
+        raise ValueError(f"an array has a header of {size_text(length)}")
 
     start = before + length
     dtype, fortran_order, shape = parse_header(content[before:start])
@@ -70,7 +71,7 @@ def parse_header(header: bytes) -> tuple[np.dtype, bool, tuple[int, ...]]:
     if not isinstance(description, str) or not DTYPE.fullmatch(description):
         raise ValueError(f"an array is not of numbers: {str(description)[:60]}")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError("an array has a shape that is none")
+        raise ValueError("an array has a shape that is not valid")
     if len(shape) > 8 or any(n > MAX_BYTES for n in shape):
         raise ValueError(f"an array has a shape of {str(shape)[:60]}")
     return np.dtype(description), fortran_order is True, shape

@@ -15,7 +15,7 @@ PACKAGES = ("toosure", "torch", "numpy", "scipy", "torchmetrics")
 
 
 def environment(device: str, **more: Any) -> dict[str, Any]:
-    """Describe this process and the named device; `more` is added as it is.
+    """Describe this process and the named device; `more` is added unchanged.
 
     >>> found = environment("cpu", threads=2)
     >>> found["device"], found["threads"], "torch" in found["versions"]
@@ -33,7 +33,7 @@ def environment(device: str, **more: Any) -> dict[str, Any]:
 
 
 def torch_version(kept: Mapping[str, Any]) -> str | None:
-    """Return the version of torch in an environment that a run keeps; None: not known.
+    """Return the version of torch in a run's environment; None if unknown.
 
     >>> torch_version({"versions": {"torch": "2.13.0"}}), torch_version({"versions": "damaged"})
     ('2.13.0', None)
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit(folder: Path) -> str | None:
-    """Return the git commit of a folder, "+" added where files in it differ; None outside git."""
+    """Return the git commit of a folder, with "+" if files differ; None outside git."""
     try:
         head = git(folder, "rev-parse", "HEAD")
         return head + ("+" if git(folder, "status", "--porcelain", "--", ".") else "")
@@ -70,7 +70,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def program(path: str) -> str:
-    """Return the name of a command; a package run by -m has that of its folder.
+    """Return the name of a command; a package run by -m is named by its folder.
 
     >>> program("/bin/toosure"), program("/lib/toosure/__main__.py")
     ('toosure', 'toosure')

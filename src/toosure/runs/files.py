@@ -1,42 +1,45 @@
-"""Files that survive a crash: written beside and renamed; and the lock of the one writer."""
+"""Write files that survive a crash, beside their target and then renamed; lock a folder."""
 
 import errno
 import json
 import os
 import re
 import secrets
-import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
+import numpy as np
+
+from toosure.finite import json_ready
+from toosure.runs.regular_files import NO_LINK, open_plain
+
 try:
     import fcntl
-except ImportError:  # Windows has no such lock: there, two writers are not told apart
+except ImportError:  # Windows has no such lock: two writers are not noticed there
     fcntl = None  # type: ignore[assignment]
 
-HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process; a child would keep them past its end
+HELD: WeakSet[BinaryIO] = WeakSet()  # locks of this process, which forked children must close
 
 
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
 BINARY = getattr(os, "O_BINARY", 0)  # known on Windows only
 NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")  # of a step, in the name of a file
-# How the names of files begin that a run writes into its folder.
+# Beginnings of the names of files that a run writes into its folder.
 WRITTEN_BY_RUNS = ("predictions", "best.", "config.", "metrics.", "status.", "environment.")
 
 
 def check_target(path: Path, *read: Path | None) -> None:
-    """Refuse, before the work, a file that could not be written, or is one of those `read`.
+    """Raise before the work if a file cannot be written, or is one of the input files `read`.
 
-    Folders that lack will be made.
+    Missing folders will be made.
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name a file in it")
     if path.exists() and any(each and is_part_of(path, each) for each in read):
-        raise ValueError(f"{path} is what is read: write to another file")
+        raise ValueError(f"{path} is an input file: choose another output")
     if not path.exists():
         check_folder(path.parent)
     elif not os.access(path, os.W_OK):
@@ -44,14 +47,14 @@ def check_target(path: Path, *read: Path | None) -> None:
 
 
 def is_part_of(path: Path, read: Path) -> bool:
-    """Whether a file is the one that is read, or one that the run wrote whose folder is read."""
+    """Whether a file is the input, or one that a run wrote into the folder that is the input."""
     if not read.is_dir():
         return read.exists() and path.samefile(read)
     return path.parent.samefile(read) and path.name.startswith(WRITTEN_BY_RUNS)
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse, before the work, a folder that could not be made, or written into."""
+    """Raise before the work if a folder cannot be made or written into."""
     nearest = next(each for each in (folder, *folder.parents) if each.exists())
     if not nearest.is_dir():
         raise ValueError(f"{nearest} is a file, not a folder: name another place")
@@ -60,10 +63,10 @@ def check_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Let `write` fill a file beside `path`, and rename it into place once it is on the disk.
+    """Let `write` fill a file beside `path`, and rename it into place once it is on disk.
 
-    Whatever fails, the file that was there before is still there, and no half of a new one. Of
-    several writers at once each fills a file of its own, and the last to rename wins.
+    If anything fails, the old file is still there, and no part of a new one. Several writers at
+    once each fill their own file, and the last to rename wins.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file, beside = open_beside(path)
@@ -84,9 +87,9 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def open_beside(path: Path) -> tuple[BinaryIO, Path]:
-    """Make a new file beside `path` under a name that nobody has, and lock it while it is filled.
+    """Make a new file beside `path` under an unused name, and lock it while it is filled.
 
-    A link that lies there already is not followed (O_EXCL).
+    A link under that name is not followed (O_EXCL).
     """
     while True:
         beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(6)}.part")
@@ -98,7 +101,7 @@ def open_beside(path: Path) -> tuple[BinaryIO, Path]:
         if fcntl is None:
             return file, beside
 
-        # Where `delete_leftovers` was faster than our lock, the file is gone: make another.
+        # If `delete_leftovers` came before our lock, the file is gone: make another.
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(place).st_nlink > 0:
@@ -107,7 +110,7 @@ def open_beside(path: Path) -> tuple[BinaryIO, Path]:
 
 
 def delete_leftovers(folder: Path) -> None:
-    """Delete what writers that died have left half written; their locks ended with them."""
+    """Delete half-written files of writers that died, and whose locks are therefore free."""
     if fcntl is None:
         return
     for path in folder.glob(".*.part"):
@@ -118,18 +121,8 @@ def delete_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def open_plain(path: str | Path, flags: int) -> int:
-    """Open a plain file; a link, a pipe or a device is an error, and is not waited for."""
-    wait_for_nothing = getattr(os, "O_NONBLOCK", 0)
-    place = os.open(path, flags | NO_LINK | wait_for_nothing, 0o666)
-    if not stat.S_ISREG(os.fstat(place).st_mode):
-        os.close(place)
-        raise OSError(errno.ELOOP, "not a plain file", str(path))
-    return place
-
-
 def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder last through a power cut, where the system can."""
+    """Make a rename in a folder survive a power cut, if the system supports it."""
     if os.name != "posix":
         return
     place = os.open(folder, os.O_RDONLY)
@@ -140,15 +133,21 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON for people, whole or not at all."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    """Write a value as JSON for people, whole or not at all; what is not finite is null."""
+    text = json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def take_lock(folder: Path) -> BinaryIO | None:
-    """Become the one writer of a folder, or return nothing where another process is.
+def write_arrays(path: Path, arrays: Mapping[str, Any], compressed: bool = False) -> None:
+    """Write an .npz of arrays by name, whole or not at all."""
+    save = np.savez_compressed if compressed else np.savez
+    write_atomically(path, lambda file: save(file, **arrays))
 
-    The system lets go of the lock when the process ends, however it ends.
+
+def take_lock(folder: Path) -> BinaryIO | None:
+    """Become the one writer of a folder; return None if another process is.
+
+    The system frees the lock when the process ends, however it ends.
     """
     path = folder / "lock"
     try:
@@ -157,13 +156,13 @@ def take_lock(folder: Path) -> BinaryIO | None:
         if error.errno not in (errno.ELOOP, errno.ENXIO):
             raise
         raise ValueError(
-            f"{path} is a link or no plain file, and nothing is written through it: delete it, "
-            "then repeat the command"
+            f"{path} is a link or not a regular file, so nothing is written to it: delete it, then "
+            "repeat the command"
         ) from error
 
     if fcntl is None:
         return file
-    if not lock_alone(file):
+    if not lock_exclusively(file):
         file.close()
         return None
     file.truncate(0)
@@ -173,13 +172,13 @@ def take_lock(folder: Path) -> BinaryIO | None:
     return file
 
 
-def lock_alone(file: BinaryIO) -> bool:
-    """Lock a file against every other process; return False where another writer has it.
+def lock_exclusively(file: BinaryIO) -> bool:
+    """Lock a file against every other process; return False if another writer has it.
 
-    A reader that asks `is_locked` has it too, for a moment that may be long on a busy machine. But
-    readers share the lock and a writer does not: for readers we wait, however long.
+    A reader that calls `is_locked` holds the lock for a moment, which may be long on a busy
+    machine. Readers share the lock, a writer does not; so readers are told apart, and waited for.
     """
-    patience = [0.05, 0.1, 0.2]  # seconds, with a writer that may be about to end
+    patience = [0.05, 0.1, 0.2]  # seconds to wait for a writer that may be about to end
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -187,7 +186,7 @@ def lock_alone(file: BinaryIO) -> bool:
         except BlockingIOError:
             pass
 
-        # Who has it? Readers let us share the lock, a writer does not.
+        # A reader would share the lock, a writer would not.
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.flock(file, fcntl.LOCK_UN)
@@ -198,14 +197,14 @@ def lock_alone(file: BinaryIO) -> bool:
             time.sleep(patience.pop(0))
 
 
-def leave_locks() -> None:
-    """Close in a forked child, such as one that decodes images, what only its parent holds."""
+def close_inherited_locks() -> None:
+    """Close the parent's locks in a forked child, such as one that decodes images."""
     for file in list(HELD):
         file.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=leave_locks)
+    os.register_at_fork(after_in_child=close_inherited_locks)
 
 
 def is_locked(folder: Path) -> bool:

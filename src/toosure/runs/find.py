@@ -5,16 +5,16 @@ from pathlib import Path
 
 from toosure.runs.run import Run
 from toosure.runs.storage import shown
-from toosure.runs.stored_folder import updated
+from toosure.runs.stored_folder import fetched_folder
 
 
 def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     """Find the run folders in a folder, at any depth, sorted by path; the folder may be one.
 
-    Links to folders are left alone. A folder is a run if it holds rows or a status, of whatever
-    kind: what cannot be read is said by the run. Of a URL, the runs are fetched first.
+    Links to folders are skipped. A folder is a run if it holds rows or a status, readable or not:
+    the run reports damage. The runs of a URL are fetched first.
     """
-    root = updated(folder)
+    root = fetched_folder(folder)
     if not root.is_dir():
         raise ValueError(f"{shown(folder)} is not a folder: name the folder that holds the runs")
 
@@ -26,7 +26,7 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
             with os.scandir(folder) as entries:
                 inner = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
-            continue  # gone, or not ours to look into
+            continue  # gone, or without permission
         if "metrics.jsonl" in inner or "status.json" in inner:
             found.append(folder)
         else:

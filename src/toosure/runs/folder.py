@@ -1,4 +1,4 @@
-"""A folder of runs as it grows: new runs and new rows are taken in, what is gone is forgotten."""
+"""Follow a folder of runs: add new runs and rows, drop runs that are gone."""
 
 import time
 from pathlib import Path
@@ -6,21 +6,21 @@ from pathlib import Path
 from toosure.runs.find import find_runs
 from toosure.runs.run import Run
 from toosure.runs.storage import as_url, local_folder
-from toosure.runs.stored_folder import updated
+from toosure.runs.stored_folder import fetched_folder
 
-FETCH_INTERVAL = 10.0  # seconds between two looks into a storage
+FETCH_INTERVAL = 10.0  # seconds between two fetches from a storage
 
 
 class RunFolder:
-    """The runs below a folder, which may come later; files that are links are left unread.
+    """The runs below a folder, which need not exist yet; files that are links are not read.
 
-    Those of a URL are fetched at once, and again when they are asked for ten seconds later.
+    Runs of a URL are fetched at once, and again at most every ten seconds.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.url = as_url(folder)
         self.folder = local_folder(folder)
-        for path in (self.folder, *self.folder.parents):  # below a file no folder can come
+        for path in (self.folder, *self.folder.parents):  # no folder can appear below a file
             if path.exists() and not path.is_dir():
                 raise ValueError(f"{path} is not a folder: name the folder that holds the runs")
         self.runs: dict[Path, Run] = {}
@@ -30,11 +30,11 @@ class RunFolder:
 
     def fetch(self, url: str) -> None:
         """Fetch what changed in a storage."""
-        updated(url)
+        fetched_folder(url)
         self.fetched_at = time.monotonic()
 
     def refresh(self) -> list[Run]:
-        """Take in new runs and new rows."""
+        """Read new runs and new rows, and return all runs."""
         present = {run.path: run for run in self.find()}
         self.runs = {path: self.runs.get(path, run) for path, run in present.items()}
         for run in self.runs.values():

@@ -1,4 +1,4 @@
-"""JSON of unknown origin: limited in depth and in the size of its numbers and texts."""
+"""Read untrusted JSON, with limits on depth and on the size of numbers and texts."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def parse_integer(text: str) -> int:
 
 
 def no_number(_: str) -> None:
-    """Read NaN and Infinity, which are no JSON, as null."""
+    """Read NaN and Infinity, which are not JSON, as null."""
 
 
 FLAT = {int, float, str, bool, type(None)}
@@ -33,10 +33,10 @@ CAREFUL_DECODER = JSONDecoder(parse_int=parse_integer, parse_constant=no_number)
 def read_json(
     path: Path, follow_links: bool = True, if_damaged: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Read a JSON object; nothing where the file does not exist.
+    """Read a JSON object; return {} if the file does not exist.
 
-    Whatever else the path leads to, a pipe, a device, gigabytes, a list in a list in a list, is a
-    ValueError, or `if_damaged` where that is given.
+    For anything else (a pipe, a device, gigabytes, deeply nested lists) raise ValueError, or return
+    `if_damaged` if given.
     """
     problem = "it is a link to nowhere"
     try:
@@ -59,8 +59,8 @@ def read_json(
 def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:
     """Read JSON, or raise ValueError with the reason.
 
-    Refused are more than `max_depth` lists in lists, integers of more than 30 digits, numbers
-    beyond floating point (1e400), and texts that cannot be written as UTF-8.
+    Nesting deeper than `max_depth`, integers of more than 30 digits, numbers beyond floating point
+    (1e400) and texts that UTF-8 cannot encode are refused.
 
     >>> parse_json('{"a": [1, 2.5, NaN]}')
     {'a': [1, 2.5, None]}
@@ -78,7 +78,7 @@ def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
 
-    # A row is an object of plain, finite values: a quick look tells, and nothing more is checked.
+    # A row is a flat object of finite values: then this quick look is enough.
     has_escapes = "\\u" in text
     inner = value.values() if isinstance(value, dict) else ()
     flat = inner and FLAT.issuperset(map(type, inner))
@@ -88,7 +88,7 @@ def parse_json(text: str | bytes, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def check(value: object, max_depth: int = MAX_DEPTH, has_escapes: bool = True) -> None:
-    """Raise where a value that was read is too deep, too large or cannot be written."""
+    """Raise if a value that was read is too deep, too large or cannot be written."""
     level = [value]
     for _ in range(max_depth + 1):
         inner: list[object] = []

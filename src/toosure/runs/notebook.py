@@ -1,4 +1,4 @@
-"""A run as a notebook shows it: what it is, how it stands, its last numbers."""
+"""Show a run in a notebook: its name, status and last numbers."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Columns of whatever rows hold, as Parquet: each column has one type there."""
+"""Write columns of mixed values as Parquet, where each column has one type."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
-    """Write a table; what is no number in a column of numbers goes to a column NAME/text."""
+    """Write a table; texts in a column of numbers go to another column, NAME/text."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -28,10 +28,10 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
 
 
 def separated(values: list[Any]) -> tuple["Array | None", "Array | None"]:
-    """Return the numbers of a column and its texts, null where it is the other; None for neither.
+    """Return the numbers and the texts of a column, each with nulls; None for an empty part.
 
-    Lists and objects are texts, as JSON. Numbers of several types, or too large for 64 bits, are
-    floats. An empty column is one of numbers.
+    Lists and objects become texts of JSON. Numbers of several types, or too large for 64 bits,
+    become floats. An empty column counts as numbers.
     """
     import pyarrow
 
@@ -49,7 +49,7 @@ def separated(values: list[Any]) -> tuple["Array | None", "Array | None"]:
 
 
 def as_text(value: object) -> str | None:
-    """Return what is no number as text."""
+    """Return a value that is not a number as text."""
     if value is None or isinstance(value, bool | int | float):
         return None
     return value if isinstance(value, str) else json.dumps(value)
@@ -63,7 +63,7 @@ def as_float(value: float) -> float:
 
 
 def free_name(name: str, taken: dict[str, Any]) -> str:
-    """Return a name that no column has."""
+    """Return an unused name of a column."""
     while name in taken:
         name += "_"
     return name

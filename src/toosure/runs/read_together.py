@@ -13,17 +13,17 @@ from pathlib import Path
 from toosure.runs.row_reader import RowReader
 from toosure.runs.run import Run
 
-MIN_BYTES = 64 << 20  # of rows, from which on a second process is worth its start
+MIN_BYTES = 64 << 20  # of rows that make a second process worthwhile
 BYTES_AT_START = 40 << 20  # what this process reads while the second one starts
 
 
 def read_together(runs: Sequence[Run]) -> None:
-    """Read the rows of all runs; what the second process could not read is read when asked for."""
+    """Read the rows of all runs; rows that the second process fails on are read on demand."""
     sizes = {run.path: size_of(run.path / "metrics.jsonl") for run in runs}
     if sum(sizes.values()) < MIN_BYTES or (os.cpu_count() or 1) < 2 or not sys.executable:
         return
 
-    # The longest first, each to whoever has less to read.
+    # The longest first, each to the process with less to read.
     own: list[Run] = []
     others: list[Run] = []
     own_bytes = 0
@@ -42,7 +42,7 @@ def read_together(runs: Sequence[Run]) -> None:
     question = json.dumps([[str(run.path), run.follow_links] for run in others])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
-        with suppress(BrokenPipeError):  # it ended at once: its return code says so
+        with suppress(BrokenPipeError):  # it ended at once; its return code is checked below
             process.stdin.write(question.encode())
             process.stdin.close()
         with one_thread():
@@ -56,19 +56,19 @@ def read_together(runs: Sequence[Run]) -> None:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Keep SciPy's parser of numbers to one thread, as it has a core of two to itself.
+    """Limit SciPy's parser of numbers to one thread: each process has one core.
 
-    For a block of rows, threads cost more than they gain.
+    On blocks of rows, threads cost more than they gain.
     """
     from threadpoolctl import threadpool_limits
 
-    import_module("scipy.io")  # a library that is not loaded yet is not limited
+    import_module("scipy.io")  # load it first: only loaded libraries are limited
     limits: AbstractContextManager[object] = threadpool_limits(limits=1)
     return limits
 
 
 def size_of(file: Path) -> int:
-    """Return the bytes of a regular file; 0 for what is none."""
+    """Return the size of a regular file in bytes; 0 for anything else."""
     try:
         return file.stat().st_size if file.is_file() else 0
     except OSError:

@@ -1,9 +1,12 @@
-"""Open a file of a run only if it is one: no pipe, device or folder, and no more than is asked."""
+"""Open regular files only: no pipe, device or folder, and none that is larger than allowed."""
 
+import errno
 import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+from toosure.sentences import size_text
 
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -16,25 +19,28 @@ KINDS = {
 Signature = tuple[int, int, int, int]  # inode, size, time of change, kind
 
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not known on Windows
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe is opened without waiting
+
+
 class NotRegularError(ValueError):
-    """A file of a run is something else than a file."""
+    """A file of a run is not a regular file."""
 
 
 def open_regular(path: Path, follow_links: bool = True, limit: int | None = None) -> BinaryIO:
-    """Open a regular file to read; raise `NotRegularError` for what could block or never end.
+    """Open a regular file to read; raise `NotRegularError` for pipes, devices and folders.
 
-    Without `follow_links`, a link is refused too, wherever it leads; ValueError where the file
-    has more than `limit` bytes.
+    Without `follow_links` a link is refused, too. Raise ValueError if the file has more than
+    `limit` bytes.
     """
     status = os.stat(path, follow_symlinks=follow_links)
     if not stat.S_ISREG(status.st_mode):
         raise not_regular(status)
 
-    # It may have been replaced since: a pipe is opened without waiting, and looked at again.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    # It may have been replaced since: it is looked at again once it is open.
+    flags = os.O_RDONLY | NO_WAIT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     if not follow_links:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    flags |= getattr(os, "O_BINARY", 0)
+        flags |= NO_LINK
     file = os.fdopen(os.open(path, flags), "rb")
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
@@ -42,8 +48,17 @@ def open_regular(path: Path, follow_links: bool = True, limit: int | None = None
         raise not_regular(status)
     if limit is not None and status.st_size > limit:
         file.close()
-        raise ValueError(f"it has {in_bytes(status.st_size)}; at most {in_bytes(limit)} are read")
+        raise ValueError(f"it has {size_text(status.st_size)}; at most {size_text(limit)} are read")
     return file
+
+
+def open_plain(path: str | Path, flags: int) -> int:
+    """Open a regular file as an `opener`; a link, a pipe or a device is an OSError."""
+    place = os.open(path, flags | NO_LINK | NO_WAIT, 0o666)
+    if not stat.S_ISREG(os.fstat(place).st_mode):
+        os.close(place)
+        raise OSError(errno.ELOOP, "not a plain file", str(path))
+    return place
 
 
 def not_regular(status: os.stat_result) -> NotRegularError:
@@ -57,12 +72,12 @@ def read_regular(path: Path, limit: int, follow_links: bool = True) -> bytes:
     with open_regular(path, follow_links, limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise ValueError(f"it grew beyond {in_bytes(limit)} while it was read")
+        raise ValueError(f"it grew beyond {size_text(limit)} while it was read")
     return content
 
 
 def signature(path: Path) -> Signature | None:
-    """Return what changes when a file is written anew; None where there is none."""
+    """Return a tuple that changes when a file is rewritten; None if there is no file."""
     try:
         status = path.lstat()
     except (OSError, ValueError):
@@ -70,20 +85,8 @@ def signature(path: Path) -> Signature | None:
     return status.st_ino, status.st_size, status.st_mtime_ns, stat.S_IFMT(status.st_mode)
 
 
-def in_bytes(size: int) -> str:
-    """Write a size as people do.
-
-    >>> in_bytes(2 << 30), in_bytes(300)
-    ('2.0 GiB', '300 bytes')
-    """
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.1f} {unit}"
-    return f"{size} bytes"
-
-
 def printable(name: str) -> str:
-    r"""Return a file's name as text that can be printed: bytes that are not UTF-8 are spelt out.
+    r"""Return a file's name as printable text; bytes that are not UTF-8 are escaped.
 
     >>> printable("a\udcffb"), printable("a\nb"), printable("Größe")
     ('a\\xffb', 'a\\nb', 'Größe')
@@ -95,5 +98,5 @@ def printable(name: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what went wrong."""
+    """Return the first line of an error's message."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,4 +1,4 @@
-"""The rows of a growing file: new bytes are parsed once and appended to columns."""
+"""Read the rows of a growing file: new bytes are parsed once and appended to columns."""
 
 import math
 import os
@@ -9,26 +9,27 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from toosure.runs.json_text import parse_json
-from toosure.runs.regular_files import in_bytes, open_regular
+from toosure.runs.regular_files import open_regular
 from toosure.runs.uniform_rows import uniform_rows
+from toosure.sentences import size_text
 
 Row = dict[str, Any]
 Columns = dict[str, np.ndarray]  # each key as an array of one value per row
 ROWS_AT_ONCE = 2000  # parsed before they are put into columns
 MAX_LINE = 1 << 20  # bytes of a row; ours have some thousand
-BLOCK_BYTES = 1 << 18  # of rows looked at together; with more, memory is taken anew each time
+BLOCK_BYTES = 1 << 18  # of rows parsed together; larger blocks would allocate memory each time
 MAX_KEYS = 2000  # different keys of all rows
 MAX_STEP = 2**53
-UNIFORM_BYTES = 1 << 14  # new bytes from which on rows are looked at together
-MANY_BYTES = 1 << 22  # new bytes from which on a faster parser is worth its import
+UNIFORM_BYTES = 1 << 14  # new bytes that make parsing rows together worthwhile
+MANY_BYTES = 1 << 22  # new bytes that make importing a faster parser worthwhile
 
 
 @dataclass(eq=False)
 class RowReader:
-    """Read a JSON-lines file as it grows: `refresh` takes in what was added.
+    """Read a JSON-lines file as it grows: `refresh` reads new lines.
 
-    A torn last line waits for its end. A file that was cut back or replaced is read again from
-    the start, and `generation` counts that. What is no row is left out, and `problem` says so.
+    A torn last line waits for its end. A file that was cut back or replaced is read again from the
+    start, which `generation` counts. Lines that are not rows are skipped, and `problem` names them.
     """
 
     file: Path
@@ -49,7 +50,7 @@ class RowReader:
 
     @property
     def problem(self) -> str:
-        """What of the file cannot be read, and why; empty where all can."""
+        """What cannot be read of the file, and why; empty if everything can."""
         if self._blocked:
             return self._blocked
         if self.unreadable_lines:
@@ -58,7 +59,7 @@ class RowReader:
         return ""
 
     def refresh(self) -> bool:
-        """Take in what was added; say whether there were new rows."""
+        """Read new lines; return whether there were new rows."""
         self._blocked = ""
         parts: list[Columns] = []
         try:
@@ -97,7 +98,7 @@ class RowReader:
         return True
 
     def _next_uniform_rows(self, lines: BinaryIO, are_many: bool) -> Columns:
-        """Return a block of rows that have the same keys; nothing is read where they do not."""
+        """Return a block of rows with the same keys; read nothing if the keys differ."""
         lines.seek(self._offset)
         block = lines.read(BLOCK_BYTES)
         block = block[: block.rfind(b"\n") + 1]
@@ -122,7 +123,7 @@ class RowReader:
         while len(rows) < ROWS_AT_ONCE and (line := lines.readline(MAX_LINE)):
             if not line.endswith(b"\n"):
                 if len(line) == MAX_LINE:
-                    reason = f"line {self._lines + 1} is longer than {in_bytes(MAX_LINE)}"
+                    reason = f"line {self._lines + 1} is longer than {size_text(MAX_LINE)}"
                     self._blocked = f"{reason}: it and what follows are left out"
                 break
 
@@ -170,7 +171,7 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def as_row(line: bytes) -> Row | None:
-    """Read one line, or nothing where a crash left half of one."""
+    """Read one line; return None for a line that a crash left unfinished."""
     try:
         return parse_row(line)
     except ValueError:
@@ -178,7 +179,7 @@ def as_row(line: bytes) -> Row | None:
 
 
 def parse_row(line: bytes) -> Row:
-    """Read one line, or raise ValueError with the reason why it is no row."""
+    """Read one line, or raise ValueError with the reason why it is not a row."""
     row = parse_json(line)
     if not isinstance(row, dict):
         raise ValueError(f"a row must be a JSON object; got {type(row).__name__}")

@@ -1,4 +1,4 @@
-"""What the rows of a run say that a reader should know: numbers that cannot be relied on."""
+"""Warnings from the rows of a run: numbers that cannot be relied on."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def row_warnings(columns: Mapping[str, np.ndarray], last: Mapping[str, object]) 
 
 
 def within_band(last: Mapping[str, object]) -> bool:
-    """Whether the controller's last look found an error in its dead band: the bound is right."""
+    """Whether the controller's last error was in its dead band, so that its bound is right."""
     error = last.get("control/log_temperature", last.get("control/gap"))
     found = [error, last.get("control/band"), last.get("control/standard_error")]
     numbers = [each for each in found if isinstance(each, int | float)]

@@ -1,4 +1,4 @@
-"""The count and hash of a run's rows, by which a checkpoint knows whether its rows are there."""
+"""The count and hash of a run's rows, so that a checkpoint can tell whether they are there."""
 
 import hashlib
 from collections.abc import Mapping
@@ -50,5 +50,5 @@ def digest_of(file: Path, size: int | None = None) -> RowsDigest:
 
 
 def begins_with(file: Path, state: Mapping[str, Any]) -> bool:
-    """Whether a file of rows begins with those of a digest, byte for byte."""
+    """Whether a file begins with the rows of a digest, byte for byte."""
     return digest_of(file, state["bytes"]).as_dict() == dict(state)

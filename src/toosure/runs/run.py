@@ -1,4 +1,4 @@
-"""Read a run folder while it grows or after: needs neither torch nor a lock."""
+"""Read a run folder, finished or growing, without torch and without a lock."""
 
 import struct
 import zipfile
@@ -18,13 +18,13 @@ from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.row_warnings import row_warnings
 from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, check_outcome
-from toosure.runs.stored_folder import is_claimed, updated
+from toosure.runs.stored_folder import fetched_folder, is_claimed
 
-DAMAGE = (  # what a file of arrays that was cut off or overwritten may raise
+READ_ERRORS = (  # what a file of arrays that was cut off or overwritten may raise
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
     *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
 )
-PARTS = {  # what was read of each file
+CACHED_FILES = {  # what was read of each file
     "config": "config",
     "environment": "environment",
     "status": "outcome",
@@ -37,17 +37,16 @@ PARTS = {  # what was read of each file
 class Run:
     """Read a run folder: `config`, `environment`, `status`, `rows`, `columns`, `snapshots`.
 
-    A folder is read when something of it is asked for, and what was read is kept; `refresh` takes
-    in what has been added since, reading new bytes only. `config` and `environment` are plain
-    dictionaries, empty where there is no such file or it is damaged. `id` tells the run from all
-    others below `root`. Without `follow_links`, files that are links are left unread. A URL of a
+    Files are read on demand and cached; `refresh` reads what was added since, new bytes only.
+    `config` and `environment` are plain dictionaries, empty if the file is missing or damaged. `id`
+    is unique below `root`. Without `follow_links`, files that are links are not read. A URL of a
     storage is fetched once, and `path` is then its copy.
     """
 
     def __init__(
         self, path: str | Path, root: Path | None = None, follow_links: bool = True
     ) -> None:
-        self.path = updated(path) if ":/" in str(path) else Path(path)  # a URL of a storage
+        self.path = fetched_folder(path) if ":/" in str(path) else Path(path)  # a URL of a storage
         if not self.path.is_dir():
             raise ValueError(f"{path} is not a run folder")
         self.follow_links = follow_links
@@ -72,7 +71,7 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What was asked."""
+        """The settings of the run."""
         return read_json(self.path / "config.json", self.follow_links, if_damaged={})
 
     @cached_property
@@ -92,12 +91,12 @@ class Run:
 
     @cached_property
     def calibrations(self) -> dict[str, Any]:
-        """What `toosure calibrate` kept: each calibrator before and after, by its name."""
+        """The results of `toosure calibrate`, before and after, by calibrator."""
         return self._read_noting_damage("calibrators.json")
 
     @property
     def last_predictions(self) -> Path:
-        """The file of its predictions at the end, which may not be there."""
+        """The file of its predictions at the end, which need not exist."""
         return self.path / "predictions.npz"
 
     @cached_property
@@ -117,7 +116,7 @@ class Run:
     def status(self) -> str:
         """One of running, complete, ended, diverged, stopped, failed; interrupted if killed.
 
-        "unreadable" where a file of the run is damaged: the rest of it can still be read.
+        It is "unreadable" if a file of the run is damaged; the other files can still be read.
         """
         if self.damage:
             return "unreadable"
@@ -129,7 +128,7 @@ class Run:
         try:
             open_regular(self.path / "lock", self.follow_links).close()
         except (OSError, ValueError):
-            return False  # asking a pipe would wait for ever
+            return False  # opening a pipe would wait for ever
         return is_locked(self.path) or is_claimed(self.path)
 
     @property
@@ -142,7 +141,7 @@ class Run:
 
     @property
     def step_reached(self) -> int | None:
-        """The step that the run came to; that of a killed one is seen from its files."""
+        """The step that the run reached; of a killed run, according to its files."""
         said: int | None = self.outcome.get("step")
         if self.status != "interrupted":
             return said
@@ -174,12 +173,12 @@ class Run:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know: an unusual end, damage, numbers that did not converge."""
+        """Warnings: an unusual end, damage, numbers that did not converge."""
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
         for part in ("scaling", "calibrations", "shifts"):
-            getattr(self, part)  # reading it says whether it can be read
+            getattr(self, part)  # reading it shows whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
         return warnings + row_warnings(self.columns, self.last)
@@ -197,12 +196,12 @@ class Run:
         return reader
 
     def take_reader(self, reader: RowReader) -> None:
-        """Take rows that another process has read."""
+        """Use the rows that another process has read."""
         self.__dict__["_reader"] = reader
 
     def refresh(self) -> bool:
-        """Take in what was added to the folder; say whether there were new rows."""
-        for name, part in PARTS.items():
+        """Read what was added to the folder; return whether there were new rows."""
+        for name, part in CACHED_FILES.items():
             now = signature(self.path / f"{name}.json")
             if now != self._signatures.get(name, ()):
                 self._signatures[name] = now
@@ -220,7 +219,7 @@ class Run:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """What changes with anything that a page shows of the run; as of the last `refresh`."""
+        """A key that changes with anything a page shows of the run, as of the last `refresh`."""
         snapshots = signature(self.path / "snapshots")
         predictions = signature(self.last_predictions)
         files = tuple(self._signatures.items())
@@ -244,12 +243,12 @@ class Run:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """Each key as an array of one value per row; NaN where a row does not have it."""
+        """Each key as an array of one value per row; NaN in rows without it."""
         return self._reader.columns
 
     @property
     def file_version(self) -> tuple[int, int]:
-        """What changes when the rows are cut back or replaced: inode, and how often that was."""
+        """A key that changes when the rows are cut back or replaced."""
         return self._reader.inode, self._reader.generation
 
     def has(self, key: str) -> bool:
@@ -259,12 +258,12 @@ class Run:
 
     @property
     def split(self) -> str:
-        """The split that judges: validation where it was measured."""
+        """The split that judges: validation, if it was measured, else train."""
         return "val" if self.has("val/ece") else "train"
 
     @property
     def training_only(self) -> bool:
-        """Whether the run was measured on its training data alone: no merit beside others."""
+        """Whether the run was measured on training data only, so that it cannot be ranked."""
         return self.split == "train" and any(
             key.startswith("train/") and self.has(key) for key in self.columns
         )
@@ -292,7 +291,7 @@ class Run:
                 self._snapshots[step] = check_snapshot(self.snapshot(step))
             except FileNotFoundError:
                 return {}
-            except DAMAGE as error:
+            except READ_ERRORS as error:
                 self.unreadable_files[name] = first_line(error)
                 return {}
             self.unreadable_files.pop(name, None)

@@ -1,4 +1,4 @@
-"""What a snapshot of a run must hold for the pages to draw it."""
+"""Check that a snapshot of a run holds what the pages draw."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ MAX_COUNT = 2.0**53
 
 
 def check_snapshot(snapshot: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a snapshot whose splits have all that the pages draw, or raise."""
+    """Return a snapshot if its splits have everything that the pages draw, else raise."""
     for split in ("train", "val"):
         if f"{split}_counts" not in snapshot:
             continue
@@ -22,7 +22,7 @@ def check_snapshot(snapshot: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def check_reliability(snapshot: dict[str, np.ndarray], table: str) -> None:
-    """Raise where a reliability table does not have the shapes and values of one."""
+    """Raise if a reliability table has wrong shapes or values."""
     parts = {name: part_of(snapshot, table, name) for name in RELIABILITY}
     bins = parts["counts"].size
     check_shapes(table, parts, [(bins + 1,), (bins,), (bins,), (bins,), (bins, 2)])
@@ -38,7 +38,7 @@ def check_reliability(snapshot: dict[str, np.ndarray], table: str) -> None:
 
 
 def check_margins(snapshot: dict[str, np.ndarray], split: str) -> None:
-    """Raise where a histogram of margins does not have the shapes and values of one."""
+    """Raise if a histogram of margins has wrong shapes or values."""
     parts = {name: part_of(snapshot, split, name) for name in MARGIN}
     bars = parts["margin_counts"].size
     check_shapes(split, parts, [(bars + 1,), (bars,)])
@@ -58,7 +58,7 @@ def part_of(snapshot: dict[str, np.ndarray], split: str, name: str) -> np.ndarra
 
 
 def check_shapes(table: str, parts: dict[str, np.ndarray], expected: list[tuple[int, ...]]) -> None:
-    """Raise where arrays do not fit each other, or are too many to draw."""
+    """Raise if arrays do not fit each other, or are too many to draw."""
     if [part.shape for part in parts.values()] != expected:
         raise ValueError(f"the arrays of {table} do not fit each other")
     bins = expected[1][0]
@@ -67,7 +67,7 @@ def check_shapes(table: str, parts: dict[str, np.ndarray], expected: list[tuple[
 
 
 def check_counts(table: str, name: str, values: np.ndarray) -> None:
-    """Raise where a value is no count."""
+    """Raise if a value is not a count."""
     counts = values.astype(float)
     if not (np.isfinite(counts).all() and (counts >= 0).all() and counts.sum() < MAX_COUNT):
         raise ValueError(f"{table}_{name} must hold counts")

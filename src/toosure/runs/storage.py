@@ -1,4 +1,4 @@
-"""Shared or object storage, given as a URL that fsspec knows, and its place on this machine."""
+"""Shared or object storage: a URL that fsspec knows, and its working folder here."""
 
 import importlib
 import os
@@ -10,13 +10,13 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
 
 
 class StorageError(ValueError):
-    """Say what is wrong with a storage, and what to do."""
+    """A storage failed; the message says what to do."""
 
 
 def as_url(path: str | Path) -> str | None:
-    """Return a URL as it was written, or None for a folder of this machine.
+    """Return a URL in its original spelling; None for a folder of this machine.
 
-    A `Path` of a URL has lost a slash, which is put back: commands take paths.
+    Commands take paths, and a `Path` of a URL loses a slash; it is restored.
 
     >>> as_url(Path("s3://bucket/runs")), as_url("file:///shared/runs/"), as_url("runs")
     ('s3://bucket/runs', 'file:///shared/runs', None)
@@ -30,10 +30,10 @@ def as_url(path: str | Path) -> str | None:
 
 
 def local_folder(path: str | Path) -> Path:
-    """Return the folder of this machine in which a run, or a folder of runs, is worked on.
+    """Return the folder on this machine that a run, or a folder of runs, is written in.
 
-    That is the path itself, unless it is a URL: those have their places below `TOOSURE_CACHE`,
-    which is `~/.cache/toosure` by default.
+    A path is returned unchanged; a URL has a folder below `TOOSURE_CACHE`, `~/.cache/toosure` by
+    default.
     """
     url = as_url(path)
     if url is None:
@@ -50,7 +50,7 @@ def local_folder(path: str | Path) -> Path:
 
 
 def shown(path: str | Path) -> str:
-    """Return a path or URL as a person wrote it.
+    """Return a path or URL in the user's spelling.
 
     >>> shown(Path("s3://bucket/runs")), shown(Path("runs"))
     ('s3://bucket/runs', 'runs')
@@ -59,7 +59,7 @@ def shown(path: str | Path) -> str:
 
 
 def check_local(path: str | Path, command: str) -> None:
-    """Raise on a URL where a command keeps more than runs in its folder."""
+    """Raise on a URL, for commands that keep more than runs in their folder."""
     if url := as_url(path):
         raise StorageError(
             f"{command} works in a folder of this machine, and {url} is a storage: name a folder "
@@ -84,7 +84,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the files that belong to a run: no locks, nothing half written."""
+    """Return the files that belong to a run, without locks and half-written files."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     own = [path for path in paths if path.name != "lock" and not path.name.startswith(".")]
     return [path.relative_to(folder).as_posix() for path in own]

@@ -1,7 +1,7 @@
-"""Runs in a storage: worked on in a folder of this machine, from which what changed is uploaded.
+"""Runs in a storage: written in a folder of this machine, from which changes are uploaded.
 
-Rows go up before the checkpoint that needs them, and the status last: wherever an upload breaks
-off, what has arrived can continue on another machine.
+Rows are uploaded before the checkpoint that needs them, and the status last. So another machine can
+continue the run wherever an upload breaks off.
 """
 
 import json
@@ -18,16 +18,18 @@ from toosure.runs.json_text import read_json
 from toosure.runs.storage import StorageError, as_url, file_names, file_system, local_folder
 
 CLAIM = "writer.json"  # in the storage: which process writes the run
-INDEX = ".storage.json"  # in the working folder: what both sides had after the last transfer
+INDEX = ".storage.json"  # in the working folder: the state after the last transfer
 STALE = 900.0  # seconds without an upload after which a writer counts as dead
-Listing = dict[str, str]  # of files in the storage: what changes when one is written, by its name
-Index = dict[str, list[object]]  # by name: that, then time and size of the file here
+Listing = dict[
+    str, str
+]  # name of each file in the storage -> a text that changes when it is rewritten
+Index = dict[str, list[object]]  # name -> that text, then time and size of the file here
 
 
-def updated(path: str | Path) -> Path:
-    """Return a folder of runs, or one of them, as it is now: fetched first where it is a URL.
+def fetched_folder(path: str | Path) -> Path:
+    """Return the local folder of a run or of runs; a URL is fetched first.
 
-    Checkpoints are left where they are. A run that this machine is writing is not fetched.
+    Checkpoints are not fetched, nor is a run that this machine is writing.
     """
     url = as_url(path)
     folder = local_folder(path)
@@ -35,7 +37,7 @@ def updated(path: str | Path) -> Path:
         return folder
 
     everything = StoredFolder(url).listing()
-    stored = {PurePosixPath(name).parent for name in everything if tells_a_run(name)}
+    stored = {PurePosixPath(name).parent for name in everything if marks_a_run(name)}
     copied = {PurePosixPath(file.parent.relative_to(folder)) for file in folder.rglob(INDEX)}
     for run in sorted(stored | copied):
         start = "" if run == PurePosixPath() else f"{run}/"
@@ -44,13 +46,13 @@ def updated(path: str | Path) -> Path:
     return folder
 
 
-def tells_a_run(name: str) -> bool:
+def marks_a_run(name: str) -> bool:
     """Whether a file with this name makes its folder a run."""
     return PurePosixPath(name).name in ("metrics.jsonl", "status.json")
 
 
 def is_claimed(folder: Path) -> bool:
-    """Whether a fetched run is written elsewhere: its writer uploaded a short while ago."""
+    """Whether another machine writes a fetched run: its writer uploaded a short while ago."""
     renewed = read_json(folder / CLAIM, if_damaged={}).get("renewed")
     return isinstance(renewed, int | float) and time.time() - renewed < STALE
 
@@ -58,8 +60,8 @@ def is_claimed(folder: Path) -> bool:
 class StoredFolder:
     """A folder in a storage and its working folder on this machine.
 
-    A storage has no locks. So the process that opens a run to write it leaves its mark there, the
-    last one wins, and a writer that no longer finds its own mark stops.
+    A storage has no locks. So the process that opens a run for writing leaves its mark; the last
+    one wins, and a writer that no longer finds its own mark stops.
     """
 
     def __init__(self, url: str) -> None:
@@ -69,14 +71,14 @@ class StoredFolder:
         self.mark = ""  # of this process, while it is the writer
 
     @contextmanager
-    def reaching(self, action: str) -> Iterator[None]:
-        """Turn whatever a storage raises into one sentence."""
+    def storage_errors(self, action: str) -> Iterator[None]:
+        """Turn any error of a storage into one sentence."""
         try:
             yield
         except Exception as error:  # every storage has errors of its own
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise StorageError(
-                f"{self.url} cannot be {action} ({type(error).__name__}: {reason}): put that right "
+                f"{self.url} cannot be {action} ({type(error).__name__}: {reason}): fix that "
                 "and repeat the command; what was uploaded before is kept"
             ) from error
 
@@ -85,8 +87,8 @@ class StoredFolder:
         return f"{self.root}/{name}"
 
     def listing(self) -> Listing:
-        """Return every file in the storage, with what changes when it is written anew."""
-        with self.reaching("read"):
+        """Return every file in the storage, with a text that changes when it is rewritten."""
+        with self.storage_errors("read"):
             self.files.invalidate_cache()
             found = self.files.find(self.root, detail=True)
         names = {path.removeprefix(self.root).lstrip("/"): info for path, info in found.items()}
@@ -108,7 +110,7 @@ class StoredFolder:
             self.download(listing, checkpoints=False)
 
     def download(self, listing: Listing, checkpoints: bool = True) -> None:
-        """Make the working folder equal to a listing: files that differ are fetched or deleted."""
+        """Make the working folder equal to a listing: fetch or delete files that differ."""
         index = self.read_index()
         for name, version in listing.items():
             here = self.folder / name
@@ -128,7 +130,7 @@ class StoredFolder:
         beside = here.with_name(f".{here.name}.{secrets.token_hex(4)}.part")
 
         try:
-            with self.reaching("read"):
+            with self.storage_errors("read"):
                 try:
                     self.files.get_file(self.path(name), str(beside))
                 except FileNotFoundError:
@@ -141,9 +143,9 @@ class StoredFolder:
     # -- from this machine to the storage ---------------------------------------------------
 
     def open(self) -> None:
-        """Become the writer, and take over all that was uploaded, checkpoints included."""
+        """Become the writer, and fetch everything that was uploaded, with the checkpoints."""
         self.mark = secrets.token_hex(8)
-        with self.reaching("written"):
+        with self.storage_errors("written"):
             self.files.makedirs(self.root, exist_ok=True)
         self.write_claim()
         listing = self.listing()
@@ -153,12 +155,12 @@ class StoredFolder:
     def write_claim(self) -> None:
         """Leave the mark of this process, with the time."""
         claim = {"mark": self.mark, "host": socket.gethostname(), "renewed": time.time()}
-        with self.reaching("written"):
+        with self.storage_errors("written"):
             self.files.pipe_file(self.path(CLAIM), json.dumps(claim).encode())
 
     def check_claim(self) -> None:
         """Raise unless the mark is still that of this process."""
-        with self.reaching("read"):
+        with self.storage_errors("read"):
             try:
                 claim = json.loads(self.files.cat_file(self.path(CLAIM)))
             except (FileNotFoundError, ValueError):
@@ -186,7 +188,7 @@ class StoredFolder:
         listing = self.listing()
         for name in set(listing) - set(names):
             if name.startswith(("checkpoints/", "snapshots/")):
-                with self.reaching("written"):
+                with self.storage_errors("written"):
                     self.files.rm_file(self.path(name))
         for name, now in changed.items():
             index[name] = [listing.get(name), *now]
@@ -196,13 +198,13 @@ class StoredFolder:
     def put(self, name: str) -> None:
         """Upload a file under another name, and rename it.
 
-        Checkpoints go up directly, since on object storage a renaming is a copy: each has a name of
-        its own, and a half one is known by its checksum.
+        Checkpoints are uploaded directly, because on object storage a rename is a copy. Each has
+        its own name, and the checksum reveals a half one.
         """
         target = self.path(name)
         place, _, last = target.rpartition("/")
         beside = f"{place}/.{last}.{self.mark}.part"
-        with self.reaching("written"):
+        with self.storage_errors("written"):
             self.files.makedirs(place, exist_ok=True)
             if name.startswith("checkpoints/"):
                 self.files.put_file(str(self.folder / name), target)
@@ -216,7 +218,7 @@ class StoredFolder:
             return
         try:
             self.upload()
-            with self.reaching("written"):
+            with self.storage_errors("written"):
                 self.files.rm_file(self.path(CLAIM))
         finally:
             self.mark = ""
@@ -224,7 +226,7 @@ class StoredFolder:
     # -- what both sides had ----------------------------------------------------------------
 
     def read_index(self) -> Index:
-        """Return what both sides had after the last transfer."""
+        """Return the state of both sides after the last transfer."""
         return read_json(self.folder / INDEX, if_damaged={})
 
     def write_index(self, index: Index) -> None:
@@ -232,7 +234,7 @@ class StoredFolder:
 
 
 def is_own(name: str) -> bool:
-    """Whether a file of the storage belongs to a run: no lock, nothing half written."""
+    """Whether a file of the storage belongs to a run: not a lock, not half written."""
     *folders, last = name.split("/")
     return last != "lock" and not last.startswith(".") and ".." not in folders
 
@@ -245,7 +247,7 @@ def upload_order(name: str) -> tuple[int, str]:
 
 
 def stamp(file: Path) -> list[object]:
-    """Return the time and size of a file: what changes when it is written; empty without one."""
+    """Return the time and size of a file, which change when it is rewritten; [] without a file."""
     try:
         status = file.stat()
     except OSError:

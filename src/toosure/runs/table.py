@@ -1,15 +1,15 @@
-"""Many runs as one table: filter by what was asked or found, and export every row."""
+"""Many runs as one table: filter by settings or results, and export every row."""
 
 import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from toosure.runs.run import Run
+from toosure.sentences import did_you_mean
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -33,10 +33,10 @@ def summary(run: Run) -> dict[str, Any]:
 def select(runs: Iterable[Run], where: Sequence[str] = ()) -> list[Run]:
     """Keep the runs for which every condition holds, such as "val/ece<0.05" or "seed=0".
 
-    The left side is a key of `summary`; after < and its kin stands a number, and only numbers
-    compare with it. On text `=` asks whether it occurs in it ("optimizer=sgd" keeps sgd:lr=0.1,
-    and bulksgd), `==` whether it is the whole text or the name of the word; `none` is what was not
-    set or not found. A key that no run has is an error, so that a typo keeps nothing by accident.
+    The left side is a key of `summary`. <, <=, > and >= compare numbers. On text `=` asks whether
+    the text contains the right side ("optimizer=sgd" keeps sgd:lr=0.1, and bulksgd), `==` whether
+    it is the whole text or the name of the word; `none` matches values that are not set. A key that
+    no run has is an error, so that a typo is noticed.
     """
     conditions = [Condition.read(text) for text in where]
     records = [(run, summary(run)) for run in runs]
@@ -55,7 +55,7 @@ class Condition:
 
     @classmethod
     def read(cls, text: str) -> "Condition":
-        """Read "val/ece<0.05"; quotes around the right side are taken off."""
+        """Read "val/ece<0.05"; quotes around the right side are removed."""
         match = CONDITION.fullmatch(text)
         if not match:
             raise ValueError(f'a condition reads like "val/ece<0.05" or "seed=0"; got {text!r}')
@@ -67,13 +67,12 @@ class Condition:
         return cls(key, sign, wanted)
 
     def check(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Raise where the condition can say nothing of these runs."""
+        """Raise if the condition does not apply to these runs."""
         if not records:
             return
         known = sorted({key for record in records for key in record})
         if self.key not in known:
-            near = get_close_matches(self.key, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(self.key, known)
             raise ValueError(f"no run has {self.key!r} in its config or last row{hint}")
         values = [v for r in records if (v := r.get(self.key)) is not None]
         comparable = as_number(self.wanted) is not None or self.wanted.lower() == "none"
@@ -91,7 +90,7 @@ class Condition:
         return self.matches(value) != (self.sign == "!=")
 
     def matches(self, value: object) -> bool:
-        """Whether a value that is not compared as a number is the wanted one."""
+        """Whether a value matches, when compared as text."""
         if value is None:
             return self.wanted.lower() == "none"
         if isinstance(value, bool):

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +10,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from toosure.finite import json_ready
 from toosure.runs.files import (
     delete_leftovers,
     sync_folder,
     take_lock,
+    write_arrays,
     write_atomically,
     write_json,
 )
@@ -28,14 +29,14 @@ FINISHED = ("complete", "diverged")
 
 
 class RunError(ValueError):
-    """Say why a run cannot go on, and what to do; its folder is as it was."""
+    """A run cannot go on; the message says what to do, and its folder is unchanged."""
 
 
 class RunWriter:
     """Write a run folder. Make it in a `with` block, or call `close`, to let others write.
 
-    `config` is what was asked; a folder that holds another config is refused, so that nothing is
-    written over. An error of the disk becomes a RunError that names the folder and the way on.
+    A folder that holds another `config` is refused, so that nothing is overwritten. An error of the
+    disk becomes a RunError that names the folder and what to do.
 
     The path may be a URL (`stored_folder.py`): the run is then written in a working folder, `path`,
     and uploaded with every checkpoint and every status, and when the writer is closed.
@@ -75,22 +76,21 @@ class RunWriter:
             raise
 
     def _claim(self, config: Mapping[str, Any] | None) -> None:
-        """Write the config of a new folder; compare it in one that has it."""
+        """Write the config of a new folder, or compare it with the one that is there."""
         if config is None:
             return
         new = json.loads(json.dumps(config))
         old = read_json(self.path / "config.json")
-        # A setting that did not exist yet when a run began counts as not given.
+        # A setting that did not exist when a run began counts as not given.
         differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if old and differ:
             raise RunError(f"{self.path} holds another run: it differs in {', '.join(differ)}")
         if not old:
-            with self.writing():
-                write_json(self.path / "config.json", new)
+            self.write_json("config.json", new)
 
     @contextmanager
     def writing(self, problem: str = "cannot be written") -> Iterator[None]:
-        """Turn an error of the disk or of a storage into one sentence with the way on."""
+        """Turn an error of the disk or of a storage into one sentence that says what to do."""
         try:
             yield
         except OSError as error:
@@ -99,7 +99,7 @@ class RunWriter:
             raise RunError(str(error)) from error
 
     def disk_error(self, error: OSError, problem: str = "cannot be written") -> RunError:
-        """Return an error of the disk as one sentence with the way on."""
+        """Return an error of the disk as one sentence that says what to do."""
         return RunError(
             f"{self.path} {problem} ({error.strerror or error}): make room or name another "
             "folder, then repeat the command; what was written before is kept"
@@ -115,21 +115,17 @@ class RunWriter:
         return self.outcome.get("status") in FINISHED
 
     def set_status(self, status: str, step: int, message: str = "") -> None:
-        """Say how the run stands."""
-        with self.writing():
-            write_json(
-                self.path / "status.json", {"status": status, "step": step, "message": message}
-            )
+        """Write the status of the run."""
+        self.write_json("status.json", {"status": status, "step": step, "message": message})
         self.upload()
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Note where a run began; one that goes on elsewhere adds what is different there."""
+        """Write where a run began; a run that resumes elsewhere adds what differs there."""
         first = read_json(self.path / "environment.json")
         if first:
             differ = {k: v for k, v in environment.items() if first.get(k) != v}
             environment = {**first, "resumed": [*first.get("resumed", []), differ]}
-        with self.writing():
-            write_json(self.path / "environment.json", environment)
+        self.write_json("environment.json", environment)
 
     # -- rows -------------------------------------------------------------------------------
 
@@ -139,9 +135,9 @@ class RunWriter:
         return file.is_file() and file.stat().st_size > 0
 
     def cut_back(self, step: int) -> None:
-        """Drop the rows and snapshots after a step, and a torn line; those before stay bit for bit.
+        """Drop the rows and snapshots after a step, and a torn line; earlier ones are unchanged.
 
-        Everything is dropped for a step below 0.
+        For a step below 0 everything is dropped.
         """
         file = self.path / "metrics.jsonl"
         self._close_rows()  # the next row is appended to the new file
@@ -156,18 +152,18 @@ class RunWriter:
                     snapshot.unlink()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a measurement and hand it to the system at once."""
+        """Append a row and flush it at once."""
         if self.lock is None:
             raise RunError(f"{self.path} was closed: nothing can be added to its rows")
         try:
             line = json.dumps(row, allow_nan=False)
         except (TypeError, ValueError):  # numbers of torch's, or not finite
-            line = json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False)
+            line = json.dumps(json_ready(row), allow_nan=False)
 
         data = line.encode() + b"\n"
         try:
             rows = self.rows or self._open_rows()
-            if rows.write(data) != len(data):  # a full disk may take a part
+            if rows.write(data) != len(data):  # a full disk may take only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise self.disk_error(error) from error
@@ -176,7 +172,7 @@ class RunWriter:
         self.digest.hash.update(data)
 
     def _open_rows(self) -> BinaryIO:
-        """Open the rows to append to them, and hash those that are there."""
+        """Open the rows to append to them, and hash the existing ones."""
         if self.rows is None:
             file = self.path / "metrics.jsonl"
             self.digest = digest_of(file)
@@ -189,9 +185,9 @@ class RunWriter:
             self.rows = None
 
     def sync_rows(self) -> dict[str, Any]:
-        """Bring all rows to the disk, and return their count and hash (see `RowsDigest`).
+        """Sync all rows to disk, and return their count and hash (see `RowsDigest`).
 
-        Call it before a checkpoint: after a power cut, rows are there that a checkpoint needs.
+        Call it before a checkpoint: after a power cut the rows that it needs are then there.
         """
         if not self.has_rows:
             return RowsDigest().as_dict()
@@ -201,9 +197,8 @@ class RunWriter:
         return self.digest.as_dict()
 
     def write_snapshot(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep arrays of a step."""
-        named: Any = dict(arrays)
-        self.write_file(f"snapshots/{step}.npz", lambda file: np.savez_compressed(file, **named))
+        """Write the snapshot of a step."""
+        self.write_arrays(f"snapshots/{step}.npz", arrays, compressed=True)
 
     def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
         """Write a file of the folder, whole or not at all."""
@@ -212,6 +207,16 @@ class RunWriter:
         if name.startswith("checkpoints/"):
             self.upload()
 
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a file of JSON, whole or not at all."""
+        with self.writing():
+            write_json(self.path / name, value)
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Any], compressed: bool = False) -> None:
+        """Write an .npz of arrays by name, whole or not at all."""
+        with self.writing():
+            write_arrays(self.path / name, arrays, compressed)
+
     def upload(self) -> None:
         """Upload what changed, where the folder is in a storage."""
         if self.stored is not None:
@@ -219,7 +224,7 @@ class RunWriter:
                 self.stored.upload()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._close_rows()
         if self.lock is None:
             return
@@ -241,12 +246,3 @@ class RunWriter:
 def is_before(line: bytes, step: int) -> bool:
     row = as_row(line)
     return row is not None and row["step"] <= step
-
-
-def plain(value: Any) -> Any:
-    """Turn numbers of numpy and torch into JSON's; what is not finite into null."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -16,7 +16,7 @@ from toosure.data.standardise import standardised
 from toosure.metrics.inputs import known_logits
 from toosure.metrics.ood import fpr95_of_scores, ood_score
 from toosure.metrics.ranking import auroc
-from toosure.shifts.outside import OutsideSet, drawn_indices
+from toosure.shifts.ood_sets import OODSet, drawn_indices
 from toosure.shifts.plan import CORRUPTED, ShiftPlan
 from toosure.shifts.record import METRICS, OOD_SCORES, Ood, Scores, ShiftRecord
 
@@ -30,7 +30,7 @@ def judge_shifts(
     predict: Predict,
     data: Dataset,
     plan: ShiftPlan,
-    outside: Sequence[OutsideSet] = (),
+    outside: Sequence[OODSet] = (),
     progress: Progress | None = None,
     temperature: float | None = None,
 ) -> ShiftRecord:
@@ -47,7 +47,7 @@ def judge_shifts(
 
     report(0, sets, "clean")
     logits = predict(chosen.test.x)
-    clean = score_logits(logits, chosen.test.y)  # raises where they are probabilities
+    clean = score_logits(logits, chosen.test.y)  # raises on probabilities
     known = meaningful(ood_scores(logits))
 
     with known_logits():  # the same network: its outputs are not looked at again
@@ -81,7 +81,7 @@ def judge_shifts(
 
 
 def with_images(data: Dataset, plan: ShiftPlan) -> Dataset:
-    """Return the data with as many test images as the plan asks for."""
+    """Return the data with the number of test images that the plan asks for."""
     test = data.test
     if not len(test):
         raise ValueError("shifts are judged on test images, and this data set has none")
@@ -107,7 +107,7 @@ def standardised_like(data: Dataset, pixels: Tensor) -> Tensor:
 
 
 def score_logits(logits: Tensor, labels: Tensor) -> Scores:
-    """Return accuracy, NLL, ECE and smECE; NaN stands for what is not finite."""
+    """Return accuracy, NLL, ECE and smECE; NaN for scores that are not finite."""
     host_logits = logits.cpu()
     host_labels = labels.cpu()
     values = {name: float(getattr(metrics, name)(host_logits, host_labels)) for name in METRICS}

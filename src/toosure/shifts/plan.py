@@ -1,10 +1,11 @@
-"""What `--shifts` judges: corruptions, severities, other data sets, and how many images."""
+"""The plan of `--shifts`: corruptions, severities, other data sets, number of images."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
+
+from toosure.sentences import did_you_mean
 
 FIFTEEN = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -19,7 +20,7 @@ FILE_ENDINGS = (".npz", ".npy", ".pt")
 
 @dataclass(frozen=True)
 class ShiftPlan:
-    """Say what a run is judged on beside its clean test set.
+    """The images that a run is judged on besides its clean test set.
 
     `ood` names other data sets: a word of `--data` such as cifar100, the same with -c for its
     corrupted images (cifar100-c), `noise`, or a file of images, NAME=FILE.npz. NAME= may stand
@@ -54,7 +55,7 @@ class ShiftPlan:
 
 
 def named_place(word: str) -> tuple[str, str]:
-    """Return what a word of `--ood` calls its images, and where they are: a file or a data set.
+    """Return the name that a word of `--ood` gives its images, and the file or data set.
 
     >>> named_place("svhn=images.npz"), named_place("cifar100:test=500")
     (('svhn', 'images.npz'), ('cifar100', 'cifar100:test=500'))
@@ -83,7 +84,7 @@ def data_set_of(word: str) -> str:
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Raise where a record could not tell the sets of these words apart."""
+    """Raise if a record could not tell the sets of these words apart."""
     names: set[str] = set()
     for word in words:
         name, place = named_place(word)
@@ -96,7 +97,7 @@ def check_names(words: Sequence[str]) -> None:
 
 
 def plan_of(text: str, ood: Sequence[str] = ()) -> ShiftPlan:
-    """Read what `--shift` says after the fifteen corruptions were asked for by `all`.
+    """Read the settings of `--shift all`.
 
     >>> plan_of("all:images=2000", ["cifar100"]).images
     2000
@@ -109,8 +110,7 @@ def plan_of(text: str, ood: Sequence[str] = ()) -> ShiftPlan:
     for item in filter(None, rest.split(",")):
         key, _, value = item.partition("=")
         if key not in ("images", "seed"):
-            near = get_close_matches(key, ("images", "seed"), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, ("images", "seed"))
             raise ValueError(f"--shift all takes images=N and seed=N; got {item!r}{hint}")
         if not re.fullmatch(r"\d+", value):
             raise ValueError(f"--shift all: {key} must be a whole number; got {value!r}")

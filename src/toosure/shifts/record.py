@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toosure.finite import is_finite_number, json_ready
+
 FILE = "shifts.json"
 AVERAGE_FILE = "shifts_{}.json"  # of an average of the weights, by its name
 METRICS = ("accuracy", "nll", "ece", "smece")
-# Of the logits divided by the temperature that fits the clean validation images, where there are.
+# Of logits divided by the temperature that fits the clean validation images, if there are any.
 AFTER_TEMPERATURE = ("nll_after_temperature", "ece_after_temperature")
 OOD_SCORES = ("confidence", "entropy", "energy", "margin")
 Scores = dict[str, float]  # by the name of the metric
@@ -16,7 +18,7 @@ Scores = dict[str, float]  # by the name of the metric
 
 @dataclass(frozen=True)
 class Ood:
-    """How well scores tell the test images from those of another data set."""
+    """How well scores tell the test images from images of another data set."""
 
     images: int
     auroc: Scores  # by the name of the score
@@ -52,8 +54,8 @@ class Ood:
 class ShiftRecord:
     """The scores of one run: clean, under each corruption and severity, and on unknown data.
 
-    `images` of the `available` test images were judged. `cells` maps (corruption, severity) to its
-    scores, as shares of 1 (NLL in nats); NaN where a score is not finite.
+    `images` of the `available` test images were judged. `cells` maps (corruption, severity) to
+    scores, as shares of 1 (NLL in nats); NaN for scores that are not finite.
     """
 
     images: int
@@ -68,7 +70,7 @@ class ShiftRecord:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "ShiftRecord | None":
-        """Return the record that a run keeps; None where it has none, or it is damaged."""
+        """Return the record that a run keeps; None if it has none, or it is damaged."""
         try:
             return cls.of(values) if values else None
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -101,7 +103,7 @@ class ShiftRecord:
         """Return everything as plain values, the means among them for people who read the file."""
         corruptions: dict[str, dict[str, dict[str, float | None]]] = {}
         for (corruption, severity), scores in self.cells.items():
-            corruptions.setdefault(corruption, {})[str(severity)] = finite(scores)
+            corruptions.setdefault(corruption, {})[str(severity)] = json_ready(scores)
         return {
             "images": self.images,
             "available": self.available,
@@ -109,8 +111,8 @@ class ShiftRecord:
             "step": self.step,
             "seconds": self.seconds,
             "device": self.device,
-            "clean": finite(self.clean),
-            "mean": finite(self.means()),
+            "clean": json_ready(self.clean),
+            "mean": json_ready(self.means()),
             "corruptions": corruptions,
             "ood": {name: found.as_json() for name, found in self.ood.items()},
         }
@@ -130,7 +132,7 @@ class ShiftRecord:
     def mean(
         self, metric: str, severity: int | None = None, corruption: str | None = None
     ) -> float:
-        """Return the mean of a metric over all cells, those of a severity or of a corruption."""
+        """Return the mean of a metric over all cells, or of one severity or corruption."""
         values = [
             scores[metric]
             for (name, level), scores in self.cells.items()
@@ -189,20 +191,15 @@ def mean(values: Sequence[float]) -> float:
 
 
 def read_scores(values: Mapping[str, Any]) -> Scores:
-    """Return the scores of one set; null stands for a number that is not finite."""
+    """Return the scores of one set; null becomes NaN."""
     written = {metric: values[metric] for metric in METRICS}
     written |= {metric: values[metric] for metric in AFTER_TEMPERATURE if metric in values}
     return {metric: math.nan if v is None else number(v) for metric, v in written.items()}
 
 
-def finite(scores: Scores) -> dict[str, float | None]:
-    """Return scores for JSON, which knows no NaN."""
-    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
-
-
 def number(value: object) -> float:
     """Return a finite number; raise on anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_finite_number(value):
         raise ValueError(f"not a finite number: {value!r}")
     return float(value)
 

@@ -18,7 +18,7 @@ SECONDS_TO_ANSWER = 10
 class Cluster:
     """Name a Ray cluster, and what a run takes of it.
 
-    `address` is "ray" for the cluster of this machine (one is started where there is none),
+    `address` is "ray" for the cluster of this machine (one is started if there is none),
     "host:port" from one of its nodes, or "ray://host:port" from anywhere. `shared` says whether
     all nodes see the folder of the runs; None finds it out. Where they do not, run folders are
     sent back from the nodes.
@@ -73,7 +73,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 def check_reachable(address: str) -> None:
-    """Raise where nothing answers at host:port or ray://host:port; Ray itself waits two minutes."""
+    """Raise if nothing answers at host:port or ray://host:port; Ray itself waits two minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         return  # "ray", or an address of a form that only Ray knows

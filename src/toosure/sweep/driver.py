@@ -134,7 +134,7 @@ class Driver:
         One that begins all the same is told to stop by the answer to its first post.
         """
         self.stopping = True
-        self.jobs.listener.say("stopping: the runs write checkpoints; again to end at once")
+        self.jobs.listener.message("stopping: the runs write checkpoints; again to end at once")
         self.ray.get(self.mailbox.stop.remote())
         self.receive([])
         for reference, attempt in list(self.references.items()):
@@ -151,11 +151,13 @@ class Driver:
         had_room = self.has_room
         self.has_room = not any(self.needs.values()) or self.slots() > 0
         if had_room and not self.has_room:
-            self.jobs.listener.say("no node has the CPUs and GPUs of a run now; waiting for one")
+            self.jobs.listener.message(
+                "no node has the CPUs and GPUs of a run now; waiting for one"
+            )
 
         for number in self.silence.newly_silent():
             job = self.attempts[number].job
-            self.jobs.listener.say(
+            self.jobs.listener.message(
                 f"{job.config.name} was not heard of for {SILENCE:.0f} s: its node is lost or very "
                 "busy. Once Ray gives the node up, after about a minute, the run starts again "
                 "elsewhere from its last checkpoint"

@@ -1,4 +1,4 @@
-"""The progress of a run as events, plain records that cross from one process to another."""
+"""The progress of a run as events: plain records that are sent to another process."""
 
 import time
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from toosure.config import RunConfig
+from toosure.finite import json_ready
 from toosure.runs.row_reader import Row
-from toosure.runs.write import plain
 from toosure.train import ProgressListener
 
 TICK_INTERVAL = 0.2  # seconds between two events about the steps of a run
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 
 
 class EventSender(ProgressListener):
-    """Send the progress of a run as events; `dispatch` hands them to a listener over there."""
+    """Send the progress of a run as events; `dispatch` calls a listener in the other process."""
 
     def __init__(self, send: Callable[[Event], None]) -> None:
         self.send = send
@@ -25,14 +25,14 @@ class EventSender(ProgressListener):
         self.send({"event": "begin", "path": str(path), "step": step})
 
     def row(self, row: Row) -> None:
-        self.send({"event": "row", "row": {key: plain(value) for key, value in row.items()}})
+        self.send({"event": "row", "row": json_ready(row)})
 
     def tick(self, step: int) -> None:
         if time.monotonic() - self.last_tick > TICK_INTERVAL:
             self.last_tick = time.monotonic()
             self.send({"event": "tick", "step": step})
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         self.send({"event": "say", "message": message})
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
@@ -49,6 +49,6 @@ def dispatch(event: Event, config: RunConfig, listener: ProgressListener) -> Non
         case "tick":
             listener.tick(event["step"])
         case "say":
-            listener.say(event["message"])
+            listener.message(event["message"])
         case "end":
             listener.end(Path(event["path"]), event["outcome"])

@@ -1,8 +1,7 @@
 """Transfer a run folder between machines: pack the files that changed, and write them elsewhere.
 
 A run can continue from a checkpoint only if all rows up to its step are there. So checkpoints are
-read before the rows, and written after them: wherever a transfer breaks off, what has arrived can
-continue.
+read before the rows, and written after them: the run can continue wherever a transfer breaks off.
 """
 
 from collections.abc import Iterator
@@ -32,13 +31,13 @@ class FolderPacker:
     stamps: dict[str, tuple[int, int]] = field(default_factory=dict)  # time and size when packed
 
     def pack(self) -> Package:
-        """Read what changed; a file that vanishes meanwhile is left out."""
+        """Read the files that changed; a file that vanishes meanwhile is skipped."""
         names = file_names(self.folder)
         checkpoints = [name for name in names if name.startswith("checkpoints/")]
         status = [name for name in names if name == "status.json"]
         others = [name for name in names if name not in (*checkpoints, *status)]
 
-        # Read in this order, packed in another: the rows must cover every checkpoint.
+        # Rows are read last, so that they cover every checkpoint.
         checkpoint_files = list(self.read(checkpoints))
         other_files = list(self.read(others))
         status_files = list(self.read(status))
@@ -57,7 +56,7 @@ class FolderPacker:
 
 
 def unpack(package: Package, folder: Path) -> None:
-    """Write a package into a folder, and delete checkpoints and snapshots deleted over there."""
+    """Write a package into a folder; delete checkpoints and snapshots that the sender deleted."""
     for name, content in package.files:
         write_atomically(folder / name, partial(write, content))
     for name in set(file_names(folder)) - set(package.names):

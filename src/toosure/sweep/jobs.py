@@ -10,12 +10,12 @@ from typing import Literal
 
 from toosure.config import RunConfig
 from toosure.runs import Run, RunWriter
-from toosure.runs.stored_folder import updated
+from toosure.runs.stored_folder import fetched_folder
 from toosure.runs.write import FINISHED
 from toosure.sweep.events import Event, dispatch
 from toosure.train import ProgressListener
 
-MAX_TRIES = 3  # a run whose worker dies this often is given up
+MAX_TRIES = 3  # a run is given up when its worker died this often
 RETRY_DELAY = 0.5  # seconds before a busy run is tried again
 HOLD_TIME = 5.0  # seconds after its start for which a busy run counts as held by another process
 
@@ -33,10 +33,10 @@ class Sweep:
 
 @dataclass
 class RunOutcome:
-    """Say how a run came back: `ended` (with its status), `failed`, or `busy` with another writer.
+    """How a run came back: `ended` (with its status), `failed`, or `busy` with another writer.
 
-    `died` and `left` are said by the sweep, of a run whose worker died before it could answer:
-    `left` where that does not count, since the sweep was stopping.
+    The sweep itself uses `died` for a run whose worker died before it answered, and `left` if that
+    does not count, because the sweep was stopping.
     """
 
     kind: OutcomeKind
@@ -60,17 +60,16 @@ class Job:
 
     @property
     def is_held(self) -> bool:
-        """Whether another process has the run, as far as is known."""
+        """Whether another process is known to have the run."""
         return self.busy_since is not None and time.monotonic() - self.started_at < HOLD_TIME
 
 
 class Jobs:
-    """Hand out the runs of a sweep, and record how each came out.
+    """Hand out the runs of a sweep, and record how each ended.
 
-    A run that another process is writing waits for it while there are others to do, and is given up
+    A run that another process is writing waits while there are others to do, and is given up
     `patience` seconds later. A run whose worker died is tried again, at most `MAX_TRIES` times in
-    all. Whoever hands them out drops those that wait when the `deadline`, a time of
-    `time.monotonic`, has passed.
+    all. The caller drops waiting runs after the `deadline`, a time of `time.monotonic`.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Jobs:
         deadline: float | None = None,
     ) -> None:
         self.deadline = deadline
-        self.not_started: list[Job] = []  # since the deadline had passed
+        self.not_started: list[Job] = []  # because the deadline had passed
         self.listener = listener
         self.patience = patience
         self.all = [Job(n, c, out / c.name, listener) for n, c in enumerate(configs)]
@@ -93,7 +92,7 @@ class Jobs:
 
     @property
     def left(self) -> bool:
-        """Whether any run has not come back for good."""
+        """Whether any run is not finished yet."""
         return bool(self.waiting or self.under_way)
 
     @property
@@ -102,7 +101,7 @@ class Jobs:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def drop_waiting(self) -> None:
-        """Start none of the runs that wait."""
+        """Drop the runs that wait."""
         self.not_started += self.waiting
         self.waiting.clear()
 
@@ -115,19 +114,19 @@ class Jobs:
                 self.under_way.add(job)
                 job.started_at = now
                 if job.listener is self.listener:
-                    job.listener = self.listener.beside()
+                    job.listener = self.listener.for_concurrent_run()
                 return job
         return None
 
     def receive(self, job: Job, event: Event) -> None:
-        """Pass an event on; the end only with the outcome, since a worker may die in between."""
+        """Pass an event on; hold back the end until the outcome, as a worker may die in between."""
         if event["event"] == "end":
             job.end_event = event
         else:
             dispatch(event, job.config, job.listener)
 
     def record(self, job: Job, outcome: RunOutcome) -> None:
-        """Record how a run came out, or queue it to be tried again."""
+        """Record how a run ended, or queue it to be tried again."""
         self.under_way.discard(job)
         end_event = job.end_event
         job.end_event = None
@@ -143,7 +142,9 @@ class Jobs:
             self.waiting.append(job)
         elif outcome.kind == "died" and job.deaths + 1 < MAX_TRIES:
             job.deaths += 1
-            job.listener.say(f"{outcome.message}; {job.config.name} goes on from its checkpoint")
+            job.listener.message(
+                f"{outcome.message}; {job.config.name} goes on from its checkpoint"
+            )
             self.waiting.append(job)
         else:
             self.give_up(job, outcome)
@@ -159,7 +160,7 @@ class Jobs:
         return first or time.monotonic() - (job.busy_since or 0) < self.patience
 
     def give_up(self, job: Job, outcome: RunOutcome) -> None:
-        """Record a failure, in the folder too where a dead worker could not."""
+        """Record a failure, also in the folder if the worker died."""
         message = outcome.message
         if outcome.kind == "died":
             message = f"{message}, {MAX_TRIES} times; repeat the command to try again"
@@ -178,6 +179,6 @@ class Jobs:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run has ended for good, so that nothing need be loaded for it."""
-    folder = updated(folder)
+    """Whether a run has ended for good, so that its data need not be loaded."""
+    folder = fetched_folder(folder)
     return (folder / "status.json").is_file() and Run(folder).outcome.get("status") in FINISHED

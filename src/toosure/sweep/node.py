@@ -1,4 +1,4 @@
-"""The side of a Ray node: one task per run, and the mailbox to which it posts its events."""
+"""The part on a Ray node: one task per run, and the mailbox for its events."""
 
 import os
 import queue
@@ -37,7 +37,7 @@ class Mailbox:
         return self.stopping or attempt in self.disowned
 
     def take(self) -> list[tuple[int, list[Event]]]:
-        """Return all posts, and forget them."""
+        """Return and remove all posts."""
         posts = self.posts
         self.posts = []
         return posts
@@ -47,7 +47,7 @@ class Mailbox:
         self.stopping = True
 
     def disown(self, attempt: int) -> None:
-        """Ask a run to stop that was thought dead: another attempt has replaced it."""
+        """Ask a run to stop that was taken for dead and was replaced by another attempt."""
         self.disowned.add(attempt)
 
 
@@ -68,11 +68,10 @@ class MailboxHandle(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """Hold all that a node must know of a run.
+    """Everything that a node must know about a run.
 
-    `package` is the run's folder, None where the node sees it itself (then `token` is a file in
-    `out`, or empty where that is the URL of a storage). `working_folder` is where the driver was
-    started.
+    `package` is the run's folder, None if the node sees it itself; then `token` is a file in `out`,
+    or empty for the URL of a storage. `working_folder` is the driver's current folder.
     """
 
     attempt: int
@@ -111,7 +110,7 @@ def run_task(task: Task, mailbox: MailboxHandle) -> RunOutcome:
 
 
 def run_in_folder(task: Task, out: Path, outbox: "Outbox") -> RunOutcome:
-    """Train while events are posted, the last of them before the outcome."""
+    """Train while events are posted; return the outcome after the last of them."""
     with outbox:
         runtime = Runtime(**task.runtime)
         cache = data_cache(runtime, task.working_folder)
@@ -119,14 +118,14 @@ def run_in_folder(task: Task, out: Path, outbox: "Outbox") -> RunOutcome:
 
 
 def change_folder(folder: Path, config: RunConfig) -> str:
-    """Change to the driver's folder, since paths and modules are relative to it; or say why not."""
+    """Change to the driver's folder, to which paths and modules are relative; or return why not."""
     if folder.is_dir():
         os.chdir(folder)
-        if str(folder) not in sys.path:  # a driver on another machine does not send its own
+        if str(folder) not in sys.path:  # a driver on another machine does not send its path
             sys.path.insert(0, str(folder))
         return ""
 
-    with suppress(ValueError):  # the run itself says what is wrong with the word
+    with suppress(ValueError):  # the run itself reports what is wrong with the word
         for value in config.word("data").settings.values():
             if isinstance(value, Path) and not value.expanduser().is_absolute():
                 return f"a node has no folder {folder}, in which {value} is meant: name it from /"
@@ -135,15 +134,15 @@ def change_folder(folder: Path, config: RunConfig) -> str:
 
 @cache
 def data_cache(runtime: Runtime, working_folder: Path) -> DataCache:
-    """Return the cache of this process, to which Ray gives one run after another.
+    """Return the cache of this process, which Ray reuses for one run after another.
 
-    Relative paths are meant from the working folder, so that another one needs a cache of its own.
+    Relative paths depend on the working folder, so another folder needs another cache.
     """
     return DataCache(runtime)
 
 
 class Outbox:
-    """Post events from a thread, with the folder's changes where the folder is sent back."""
+    """Post events from a thread, with the changes of a folder that is sent back."""
 
     def __init__(self, attempt: int, mailbox: MailboxHandle, stop: Stop) -> None:
         self.attempt = attempt
@@ -186,7 +185,7 @@ class Outbox:
             self.add({"event": "files", "package": self.packer.pack()})
 
     def deliver(self) -> None:
-        """Post what is queued, even nothing, and obey the answer; a lost mailbox means stop."""
+        """Post the queue, even if it is empty, and obey the answer; a lost mailbox means stop."""
         import ray
 
         events = [self.events.get() for _ in range(self.events.qsize())]  # no other thread gets any

@@ -1,7 +1,8 @@
-"""Runs side by side on this machine: worker processes that take one run after another.
+"""Runs side by side on this machine, in worker processes.
 
-Each worker is connected by two pipes. When a worker dies, its output ends, and its run is tried
-again from the checkpoint. When we die, its input ends, and it writes a checkpoint and ends too.
+Each worker takes one run after another, and is connected by two pipes. When a worker dies, its
+output ends, and its run is tried again from the checkpoint. When the main process dies, the input
+of the workers ends, and they write a checkpoint and end, too.
 """
 
 import json
@@ -72,7 +73,9 @@ class Pool:
         while self.jobs.under_way or (self.jobs.waiting and not stopping):
             if stop.requested and not stopping:
                 stopping = True
-                self.jobs.listener.say("stopping: the runs write checkpoints; again to end at once")
+                self.jobs.listener.message(
+                    "stopping: the runs write checkpoints; again to end at once"
+                )
                 self.close()
             if not stopping:
                 self.hand_out()
@@ -121,7 +124,7 @@ class Pool:
             self.jobs.record(job, outcome)
 
     def replace(self, worker: "Worker") -> None:
-        """Free the place of a worker that ends; `end` waits for it with all others."""
+        """Free the slot of a worker that ends; `end` waits for all of them."""
         if self.workers.get(worker.number) is worker:
             self.leaving.append(self.workers.pop(worker.number))
 
@@ -155,7 +158,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | environment_of(settings["threads"]),
-            start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on
+            start_new_session=True,  # Ctrl-C reaches the main process only, which passes it on
         )
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
@@ -173,7 +176,7 @@ class Worker:
 
     def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        with suppress(OSError):  # it died, and its output says so
+        with suppress(OSError):  # it died; the end of its output tells
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
 
@@ -187,7 +190,7 @@ class Worker:
         self.events.put((self, None))
 
     def wait(self) -> str:
-        """Wait for its end, after which the folder is free, and say how it ended."""
+        """Wait until the worker has ended and its folder is free; return how it ended."""
         self.close()
         code = self.process.wait()
         self.listener.join()
@@ -226,6 +229,6 @@ def cores() -> int:
 
 
 def environment_of(threads: int) -> dict[str, str]:
-    """Return a worker's environment: modules are found as here, and threads are limited."""
+    """Return a worker's environment: the same path of modules, and a limit on threads."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

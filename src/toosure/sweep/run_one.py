@@ -1,4 +1,4 @@
-"""Train one run of a sweep: its data are cached for the next run, its errors become an outcome."""
+"""Train one run of a sweep; cache its data for the next run, and turn errors into an outcome."""
 
 import traceback
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from toosure.train.rank_zero import raise_or_exit
 
 @dataclass
 class DataCache:
-    """Keep the data of the last run, since the next one usually has the same."""
+    """Keep the data of the last run, because the next one usually needs the same."""
 
     runtime: Runtime
     word: str = ""
@@ -37,7 +37,7 @@ class DataCache:
         try:
             self.data = load_data(config, self.runtime)
             self.word = config.data
-        except Exception as error:  # other processes may have loaded theirs, and wait for us
+        except Exception as error:  # other processes may have loaded theirs and be waiting
             raise_or_exit(error, join(self.runtime.torch_device))
         return self.data
 
@@ -49,17 +49,17 @@ def run_one(
     listener: ProgressListener,
     cache: DataCache,
 ) -> RunOutcome:
-    """Train a run, or say why not: an error ends this run and not the sweep."""
+    """Train a run; an error ends this run, not the sweep."""
     try:
         run = train(config, out, runtime, listener, cache.load(config, out))
         return RunOutcome("ended", run.status)
     except RunError as error:
-        # Several processes would not wait equally long, so that only one alone may try again.
+        # Several processes would wait for different times, so only a single one may try again.
         alone = join(runtime.torch_device).count == 1
         busy = alone and is_locked(local_folder(out / config.name))
         return RunOutcome("busy" if busy else "failed", str(error))
-    except (ValueError, RuntimeError) as error:  # also torch's: a shape, the GPU's memory
+    except (ValueError, RuntimeError) as error:  # torch's errors, too: shapes, memory of the GPU
         return RunOutcome("failed", str(error))
-    except Exception as error:  # a mistake in the user's code: say where
-        listener.say(traceback.format_exc().rstrip())
+    except Exception as error:  # a mistake in the user's code: print the traceback
+        listener.message(traceback.format_exc().rstrip())
         return RunOutcome("failed", f"{type(error).__name__}: {error}")

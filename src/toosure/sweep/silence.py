@@ -1,15 +1,15 @@
-"""Runs on a cluster that are not heard of: whose node may be lost, before Ray has noticed."""
+"""Notice runs on a cluster that have gone silent, before Ray notices a lost node."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-SILENCE = 10.0  # seconds; a run posts twice a second, even where it has nothing to say
+SILENCE = 10.0  # seconds; a run posts twice a second, even without news
 
 
 @dataclass
 class SilenceWatch:
-    """When each run was last heard of, and which have been silent for long.
+    """Note when each run was last heard of, and find those that are silent.
 
     >>> now = 0.0
     >>> watch = SilenceWatch(clock=lambda: now)

@@ -1,4 +1,4 @@
-"""Train every run of a sweep: complete ones are skipped, and a failure does not stop the rest."""
+"""Train every run of a sweep; skip complete ones, and go on after a failure."""
 
 import os
 import time
@@ -15,12 +15,10 @@ from toosure.sweep.run_one import DataCache, run_one
 from toosure.train import ProgressListener, Runtime
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.rank_zero import exit_if_unreachable
-from toosure.train.renamed import renamed_arguments
 
-PATIENCE = 120.0  # seconds: a shared file system may hold a dead node's lock so long
+PATIENCE = 120.0  # seconds that a shared file system may hold the lock of a dead node
 
 
-@renamed_arguments(means="runtime", show="listener")
 def sweep(
     configs: Iterable[RunConfig],
     out: str | Path = "runs",
@@ -32,11 +30,10 @@ def sweep(
 ) -> Sweep:
     """Train every run; repeating a sweep finishes what is missing.
 
-    With `workers`, that many processes on this machine take the runs side by side. Each has its
-    share of the cores as threads, unless `runtime.threads` says how many: on a CPU, runs are equal
-    bit for bit where they had equally many threads. With `on`, a `Cluster` or the address of one,
-    the runs are tasks on Ray. After `deadline`, a time of `time.monotonic`, no run is started; on
-    Ray, none is submitted.
+    With `workers` processes on this machine, runs are trained side by side. Each uses its share of
+    the cores, unless `runtime.threads` says how many; on a CPU, runs with equally many threads are
+    equal bit for bit. With `on`, a `Cluster` or its address, the runs are tasks on Ray. After
+    `deadline`, a time of `time.monotonic`, no run is started; on Ray, none is submitted.
 
     >>> import tempfile
     >>> from toosure.config import sweep_of
@@ -62,7 +59,7 @@ def sweep(
 
 
 def check_exclusive(workers: int, on: Cluster | str | None) -> None:
-    """Raise where two ways to train many runs exclude each other."""
+    """Raise if two ways to train many runs exclude each other."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}")
     if workers > 1 and on is not None:
@@ -87,7 +84,7 @@ def one_by_one(jobs: Jobs, out: Path, runtime: Runtime) -> Sweep:
                 break
 
             job = jobs.next()
-            if job is None:  # those left are written by another process
+            if job is None:  # another process writes the remaining ones
                 time.sleep(0.1)
                 continue
 

@@ -1,7 +1,7 @@
 """A worker process: runs arrive on its standard input, events leave on its standard output.
 
-The end of the input means stop: the sweep is over, or the process at the other end has died. A run
-that is under way then writes its checkpoint first.
+The end of the input means stop: the sweep is over, or the main process has died. A run that is
+under way writes its checkpoint first.
 """
 
 import json
@@ -59,7 +59,7 @@ def work(
         outcome = run_one(config, out, runtime, sender, cache)
         del senders[config.name]
 
-        # An error may leave the GPU unusable for this process: another must take its place.
+        # An error may leave the GPU unusable for this process: another must replace it.
         spoilt = outcome.kind == "failed" and runtime.torch_device.type == "cuda"
         last = stop.requested or spoilt
         send(output, {"event": "outcome", **asdict(outcome), "last": last}, stop)
@@ -70,7 +70,7 @@ def work(
 def listen(
     requests: BinaryIO, runs: "queue.Queue[Settings | None]", senders: Senders, stop: Stop
 ) -> None:
-    """Queue the runs that arrive, and stop a run that is named; at the end of the input, stop."""
+    """Queue the runs that arrive, and stop runs on request; stop at the end of the input."""
     for line in requests:
         message = json.loads(line)
         if "stop_run" not in message:
@@ -82,7 +82,7 @@ def listen(
 
 
 def send(output: int, event: Event, stop: Stop) -> None:
-    """Write an event as a line; nobody there to read it means stop."""
+    """Write an event as a line; a closed pipe means stop."""
     line = json.dumps(event).encode() + b"\n"
     try:
         while line:

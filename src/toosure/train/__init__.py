@@ -4,6 +4,4 @@ from toosure.train.listener import ProgressListener
 from toosure.train.loop import train
 from toosure.train.runtime import Runtime
 
-Means = Runtime  # its name before; scripts may still import it
-
-__all__ = ["Means", "ProgressListener", "Runtime", "train"]
+__all__ = ["ProgressListener", "Runtime", "train"]

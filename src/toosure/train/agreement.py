@@ -9,10 +9,10 @@ MAX_STEPS = 64  # the most steps between two agreements
 
 
 class Agreement:
-    """Decide alike in all processes: by the clock of the first, and by any request to stop.
+    """Take the same decision in all processes: by the first one's clock, and any request to stop.
 
-    The first process also says how many steps there are to the next agreement, so that fast steps
-    are not held up. A single process agrees with itself after every step.
+    The first process also sets the number of steps until the next agreement, so that fast steps are
+    not held up. A single process decides after every step.
     """
 
     def __init__(self, processes: Processes, checkpoint_interval: float, step: int) -> None:
@@ -34,10 +34,10 @@ class Agreement:
         self.checkpoint_time = time.monotonic()
 
     def update(self, step: int, diverged: bool, stop: bool) -> bool:
-        """Exchange what every process knows, where that is due, and return whether it was.
+        """Exchange what the processes know if that is due, and return whether it was.
 
-        All processes see a divergence at the same step, since all see the same losses. It is
-        therefore exchanged at once.
+        All processes see a divergence at the same step, because all see the same losses. So it is
+        exchanged at once.
         """
         if step < self.next_step and not diverged:
             return False

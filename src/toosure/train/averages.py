@@ -1,11 +1,10 @@
-"""Averages of a run's weights, followed beside the raw ones: `--average ema:decay=0.999`."""
+"""Averages of a run's weights, kept beside the raw ones: `--average ema:decay=0.999`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -29,9 +28,9 @@ ONE_NETWORK = ("ema", "swa")  # SWAG predicts with several sets of weights
 class Averages:
     """Follow the averages that a run names, and predict with each of them.
 
-    They are loaded into a copy of the network, whose BatchNorm statistics are computed again from
-    training examples, augmented as in training: those of the raw weights do not fit an average,
-    and those of images without the black border of a crop do not fit the weights.
+    An average is loaded into a copy of the network. Its BatchNorm statistics are computed anew from
+    augmented training examples: the statistics of the raw weights do not fit an average, and images
+    without the black border of a crop do not fit the weights.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Averages:
     def report(self) -> dict[str, float]:
         """Return accuracy, NLL and ECE of each average on validation data.
 
-        SWAG is shown by its mean network: its samples are for the end of the run.
+        SWAG is represented by its mean network; its samples are drawn at the end of the run.
         """
         val = self.data.val
         if val is None or not len(val):
@@ -77,7 +76,7 @@ class Averages:
     def logits(self, weights: Sequence[Tensor], x: Tensor, examples: int) -> Tensor:
         """Return what a set of weights predicts for inputs, (N, C).
 
-        BatchNorm is refreshed with so many training examples.
+        BatchNorm is refreshed with `examples` training examples.
         """
         self.load(weights, examples)
         return logits_of(self.predictor, x)
@@ -106,7 +105,7 @@ class Averages:
                 self.write_predictions(writer, "predictions_swa.npz", iter([average.mean]))
 
     def predictors(self) -> Iterator[tuple[str, nn.Module]]:
-        """Yield each average that is one network, by name, as what predicts with it.
+        """Yield name and predictor of each average that is one network.
 
         All use one copy of the network: predict before asking for the next.
         """
@@ -121,7 +120,7 @@ class Averages:
         """Write the log of the mean probability over sets of weights, of the held-out splits."""
         arrays = mean_predictions(self.predictor, self.data, self.loaded(draws))
         if arrays:
-            writer.write_file(file, lambda target: np.savez(target, **arrays))
+            writer.write_arrays(file, arrays)
 
     def loaded(self, draws: Iterator[Sequence[Tensor]]) -> Iterator[None]:
         """Put one set of weights after another into the copy of the network."""
@@ -141,16 +140,16 @@ class Averages:
 def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tensor]) -> None:
     """Compute BatchNorm's running statistics again: means over batches, weighted by their rows.
 
-    `call` is what runs the model, as its objective predicts with it. Nothing happens to a network
-    without such layers. Other layers are in evaluation mode: dropout would draw random numbers
-    that training needs. One row alone has no variance, so a last batch of one is left out.
+    `call` runs the model in the way its objective predicts. Other layers are in evaluation mode,
+    since dropout would draw random numbers that training needs. A last batch of one row is left
+    out, because one row has no variance.
     """
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     if not layers:
         return
 
     seen = 0
-    with evaluating(model), keeping_momenta(layers):
+    with evaluating(model), restored_momenta(layers):
         for layer in layers:
             layer.reset_running_stats()
             layer.training = True
@@ -163,8 +162,8 @@ def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tens
 
 
 @contextmanager
-def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
-    """Give the layers their momentum back afterwards."""
+def restored_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
+    """Restore the momentum of the layers afterwards."""
     before = [layer.momentum for layer in layers]
     try:
         yield
@@ -174,7 +173,7 @@ def keeping_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
 
 
 def check_averaged(config: RunConfig, objective: object) -> None:
-    """Raise where a run averages weights that its objective does not predict with alone."""
+    """Raise if a run averages weights, and its objective predicts with more than these."""
     reason = getattr(objective, "averaged", None)
     if config.average and reason is not None:
         raise ValueError(
@@ -185,5 +184,5 @@ def check_averaged(config: RunConfig, objective: object) -> None:
 def build_averages(
     config: RunConfig, model: nn.Module, objective: object, data: Dataset
 ) -> Averages | None:
-    """Return the averages of a run; None where it names none."""
+    """Return the averages of a run; None if it names none."""
     return Averages(config, model, objective, data) if config.average else None

@@ -15,14 +15,13 @@ from toosure.processes import ALONE, Processes
 
 @dataclass
 class Batches:
-    """Draw the batch of a step: a new order each epoch, full batches only, on the data's device.
+    """Draw the batch of a step: a new order every epoch, full batches only, on the data's device.
 
-    `size=None` (or more than there are examples) is the whole training set, in order. The last
-    examples of an epoch that do not fill a batch are left out of it. Crops and flips are drawn by
-    the seed and the step. Images that stay on disk come in the same order, decoded ahead by worker
-    processes; each of the `processes` of a run decodes a share, and all of them get the whole
-    batch. With `in_shares` each process gets its share of the batch alone, all of the same size,
-    and draws crops and flips of its own.
+    `size=None`, or a size above the number of examples, takes the whole training set, in order.
+    Examples that do not fill the last batch of an epoch are left out. Crops and flips are drawn by
+    the seed and the step. Images on disk come in the same order, decoded ahead by worker processes;
+    each of the `processes` of a run decodes a share, and all get the whole batch. With `in_shares`
+    each process gets only its share of the batch, and draws its own crops and flips.
 
     >>> from toosure.data import digits
     >>> batches = Batches(digits(train=100), size=32, seed=0)
@@ -52,7 +51,7 @@ class Batches:
         self.full = full
         self.count: int = n if self.size is None or full else self.size  # examples per step
         self.per_epoch = n // self.count  # steps per epoch
-        self.own = self.processes.rows(self.count)  # of a batch, where it is drawn in shares
+        self.own = self.processes.rows(self.count)  # rows of a batch, if it is drawn in shares
         if self.in_shares:
             check_shares(self.count, self.processes.count)
         self.device = self.data.train.x.device
@@ -74,7 +73,7 @@ class Batches:
         return self.data.augmented(x, self.generator), y, indices
 
     def close(self) -> None:
-        """End the processes that decode images, where there are some."""
+        """End the processes that decode images, if there are some."""
         if self.reader is not None:
             self.reader.close()
 
@@ -98,7 +97,7 @@ class Batches:
         return train.x[indices], train.y[indices], indices
 
     def indices(self, step: int) -> Tensor:
-        """Return which examples a step sees."""
+        """Return the indices of the examples of a step."""
         if self.full:
             return self.all_indices
 
@@ -116,12 +115,12 @@ class Batches:
         return (step + 1) % self.per_epoch == 0
 
     def epochs_after(self, steps: int) -> float:
-        """Return how many epochs so many steps are."""
+        """Return the number of epochs after a number of steps."""
         return steps / self.per_epoch
 
 
 def check_shares(examples: int, processes: int) -> None:
-    """Raise where a batch cannot be cut into equal shares: DDP averages over the processes."""
+    """Raise if a batch cannot be cut into equal shares: DDP averages over the processes."""
     if examples % processes:
         raise ValueError(
             f"a batch of {examples} cannot be cut into {processes} equal shares, and DDP averages "

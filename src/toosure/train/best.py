@@ -1,4 +1,4 @@
-"""The best moment of a run by validation data: its weights kept, and the run ended after it."""
+"""Keep the best weights of a run by validation data, and end the run early (`--best nll`)."""
 
 import math
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ WEIGHTS_FILE = "best.pt"
 
 
 class BestWeights:
-    """Keep the weights of the row where validation NLL, before or after temperature, was least.
+    """Keep the weights of the row with the lowest validation NLL, before or after a temperature.
 
-    They are in `best.pt`, and at the end their predictions in `best.npz`. With `patience` the run
-    is over after so many rows without one that is better by more than `min_delta`. Refinement, the
-    NLL after temperature scaling, is the part of the NLL that no calibrator takes away: choose by
-    it, then calibrate.
+    They are written to `best.pt`, and at the end their predictions to `best.npz`. The run ends
+    after `patience` rows without one that is better by more than `min_delta`. Refinement, the NLL
+    after temperature scaling, is the part of the NLL that no calibrator removes: choose by it, then
+    calibrate.
     Reference: Berta et al. (2025), Rethinking early stopping: refine, then calibrate,
     arXiv 2501.19195.
     """
@@ -36,11 +36,11 @@ class BestWeights:
     def __init__(self, config: RunConfig, data: Dataset, processes: Processes = ALONE) -> None:
         assert config.best is not None
         if data.val is None or not len(data.val):
-            raise ValueError("best is by validation data: name a val size in the data")
+            raise ValueError("best needs validation data: name a val size in the data")
         if config.best == "refinement" and len(data.val) < 2:
             raise ValueError(
                 "best=refinement fits a temperature on one half of the validation data and judges "
-                "it on the other: name a val size of 2 at least, or take best=nll"
+                "it on the other: name a val size of at least 2, or take best=nll"
             )
         self.criterion = config.best
         self.patience = math.inf if config.patience is None else config.patience
@@ -49,13 +49,13 @@ class BestWeights:
 
         self.step = -1
         self.value = math.inf
-        self.reference = math.inf  # the value that patience waits for a better one than
+        self.reference = math.inf  # a row must beat it by `min_delta` to reset patience
         self.rows_since = 0
         self.last_row = -1  # the step of the row that was compared last
 
     @property
     def exhausted(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run ends, for lack of a better row."""
         return self.rows_since >= self.patience
 
     def compare(self, row: Mapping[str, Any]) -> bool:
@@ -77,7 +77,7 @@ class BestWeights:
         return True
 
     def write(self, writer: RunWriter, model: nn.Module, objective: dict[str, Any]) -> None:
-        """Write the weights of this moment, with the objective's part in predicting."""
+        """Write the current weights, with the state that the objective predicts with."""
         state: dict[str, Any] = {"step": self.step, "value": self.value}
         state |= {"model": model.state_dict(), "objective": objective}
         writer.write_file(WEIGHTS_FILE, lambda file: torch.save(state, file))
@@ -87,21 +87,20 @@ class BestWeights:
     ) -> None:
         """Write `best.npz`: what the kept weights predict, their step and validation value.
 
-        Both are those of the file. A run that was killed after a better row and resumed from a
-        checkpoint before it may not have measured that row again, and still has its weights.
+        Step and value are read from the file. A run that was killed after a better row and resumed
+        from an earlier checkpoint may not have measured that row again, but still has its weights.
         """
         file = Path(writer.path) / WEIGHTS_FILE
         if not file.is_file():
             return
         kept = torch.load(file, map_location="cpu", weights_only=True)
-        value = kept.get("value", self.value)  # files of earlier versions have none
 
-        # The network of the run stays as it is.
+        # Load into copies, so that the run's network stays as it is.
         model, objective = deepcopy(model), deepcopy(objective)
         load_weights(model, objective, kept)
         arrays = held_out_logits(predictor_of(model, objective), data, shifted=False)
-        arrays |= {"step": np.array(kept["step"]), f"val_{self.criterion}": np.array(value)}
-        writer.write_file("best.npz", lambda target: np.savez(target, **arrays))
+        arrays |= {"step": np.array(kept["step"]), f"val_{self.criterion}": np.array(kept["value"])}
+        writer.write_arrays("best.npz", arrays)
 
     def state_dict(self) -> dict[str, float]:
         names = ("step", "value", "reference", "rows_since", "last_row")
@@ -110,9 +109,8 @@ class BestWeights:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        self.reference = state.get("reference", self.value)  # earlier versions had no min_delta
 
 
 def build_best(config: RunConfig, data: Dataset, processes: Processes) -> BestWeights | None:
-    """Return what keeps the best weights of a run; None where it was not asked to."""
+    """Return the keeper of the best weights; None without `--best`."""
     return BestWeights(config, data, processes) if config.best else None

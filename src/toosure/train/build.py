@@ -27,16 +27,16 @@ NamedParameter = tuple[str, Tensor]
 
 
 def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Module:
-    """Build the network by the run's seed, on the CPU so that it starts alike on every device.
+    """Build the network by the run's seed, on the CPU, so that it is the same on every device.
 
-    On a GPU its convolutions are laid out as that reads them fastest.
+    On a GPU its convolutions get the memory layout that is fastest there.
     """
     torch.manual_seed(config.seed)
     word = config.word("model")
     model = word.build(inputs=data.inputs, classes=data.classes)
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f"model {word} makes a {type(model).__name__}, and no network: name a class or "
+            f"model {word} makes a {type(model).__name__}, not a network: name a class or "
             "function that makes a torch.nn.Module"
         )
     if config.precision == "float64":
@@ -50,7 +50,7 @@ def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Mo
 def network_maker(
     config: RunConfig, data: Dataset, device: torch.device
 ) -> Callable[[int], nn.Module]:
-    """Return a function of a seed: the network that the run of that seed starts from."""
+    """Return a function from a seed to the network that a run of that seed starts from."""
 
     def make(seed: int) -> nn.Module:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -60,14 +60,14 @@ def network_maker(
 
 
 def lay_channels_last(model: nn.Module) -> None:
-    """Lay the weights of 2-d convolutions out as a GPU reads them fastest; no number changes."""
+    """Store the weights of 2-d convolutions channels last, which a GPU reads fastest."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def build_criterion(config: RunConfig, device: torch.device) -> nn.Module:
-    """Build the loss of (logits, labels); a word may also name a plain function of these two."""
+    """Build the loss; a word may also name a plain function of (logits, labels)."""
     word = config.word("loss")
     settings = dict(word.settings)
     if takes_logits(word.method.target, settings):
@@ -105,7 +105,7 @@ def build_objective(
 
 
 def check_loss(objective: Word, loss: Word) -> None:
-    """Raise where a loss was named although the objective brings its own; a reduction may pass."""
+    """Raise if a loss was named, but the objective has its own; a reduction may be named."""
     parameters = objective.method.parameters
     passed_on = {"reduction"} & set(parameters)
     if "loss" not in parameters and (loss.name != "ce" or set(loss.settings) - passed_on):
@@ -119,13 +119,15 @@ def check_loss(objective: Word, loss: Word) -> None:
 def set_up_objective(
     objective: Objective[Any], config: RunConfig, model: nn.Module, data: Dataset
 ) -> Dataset:
-    """Let the objective see model and data before the first step; return the data to train on.
+    """Call the objective's `setup` with model and data; return the data to train on.
 
     An objective may cut a split of its own off the data.
     """
     if hasattr(objective, "setup"):
         check_in_memory(config, data)
-        if hasattr(objective, "make_network"):  # members that start where other runs start
+        if hasattr(
+            objective, "make_network"
+        ):  # so that members start from the weights of single runs
             objective.make_network = network_maker(config, data, next(model.parameters()).device)
         data = objective.setup(model, data) or data
     if config.precision == "float64" and hasattr(objective, "double"):
@@ -134,7 +136,7 @@ def set_up_objective(
 
 
 def check_in_memory(config: RunConfig, data: Dataset) -> None:
-    """Raise where the objective reads all training examples, and they are streamed."""
+    """Raise if the objective reads all training examples, but they are streamed."""
     reads_none = getattr(config.word("objective").method.target, "streams", False)
     if data.stream is not None and not reads_none:
         raise ValueError(
@@ -143,7 +145,7 @@ def check_in_memory(config: RunConfig, data: Dataset) -> None:
 
 
 def load_weights(model: nn.Module, objective: Objective[Any], state: dict[str, Any]) -> None:
-    """Load what predicts, the network and the objective's state, from a checkpoint."""
+    """Load the network and the objective's state from a checkpoint."""
     model.load_state_dict(state["model"])
     if state["objective"]:
         assert hasattr(objective, "load_state_dict")  # it has a state_dict
@@ -158,7 +160,7 @@ def build_optimizer(
     data: Dataset,
     processes: Processes,
 ) -> Optimizer:
-    """Build the optimizer with what its class asks of a run (`toosure.optim.Traits`)."""
+    """Build the optimizer with the arguments that its class asks for (`toosure.optim.Traits`)."""
     word = config.word("optimizer")
     entries = list(getattr(objective, "parameters", list)())
     has_groups = any(isinstance(entry, dict) for entry in entries)
@@ -170,7 +172,7 @@ def build_optimizer(
         "data_size": data.examples,
     }
 
-    # A class of the user that declares nothing is asked by its signature.
+    # The signature tells what a user's class needs that declares nothing.
     signature = word.method.parameters
     if getattr(word.method.target, "needs_tracker", "tracker" in signature):
         if own or getattr(objective, "mixture", False):
@@ -193,20 +195,20 @@ def build_optimizer(
     check_members(optimizer, config)
     wraps_criterion = getattr(optimizer, "wraps_criterion", True)
     if wraps_criterion and hasattr(optimizer, "criterion"):
-        # CSAM's criterion knows at which point, original or perturbed, it is called.
+        # CSAM's criterion differs between the original and the perturbed point.
         objective.loss = optimizer.criterion(objective.loss)
     return optimizer
 
 
 def splits_matrices(optimizer: Word) -> bool:
-    """Whether an optimizer, or the base that it wraps, takes matrices apart from the rest."""
+    """Whether an optimizer, or the base that it wraps, needs matrices in groups of their own."""
     base = optimizer.settings.get("base")
     method = base.method if isinstance(base, Word) else optimizer.method
     return bool(getattr(method.target, "splits_matrices", False))
 
 
 def objective_parameters(objective: object) -> list[NamedParameter]:
-    """Name the parameters that an objective adds to the network's, by its own names or numbers."""
+    """Return the parameters that an objective adds, with their own names or numbers."""
     parameters = list(getattr(objective, "parameters", list)())
     named = dict(getattr(objective, "named_parameters", list)())
     names = {id(p): name for name, p in named.items()}
@@ -216,10 +218,10 @@ def objective_parameters(objective: object) -> list[NamedParameter]:
 def parameter_groups(
     model: nn.Module, groups: Sequence[ParameterGroup], matrices_apart: bool
 ) -> list[dict[str, Any]]:
-    """Return the objective's groups, and before them one of what they leave of the network.
+    """Return a group of the network's other parameters, then the objective's own groups.
 
-    With `matrices_apart`, those of the network and of each member of an ensemble are sorted; other
-    groups (vectors that scale channels) are no matrices.
+    With `matrices_apart`, hidden matrices of the network and of each member of an ensemble get
+    their own groups; other groups hold vectors.
     """
     names = {p: name for name, p in model.named_parameters()}
     grouped = {p for group in groups for p in group["params"]}
@@ -239,7 +241,7 @@ def parameter_groups(
 
 
 def check_members(optimizer: Optimizer, config: RunConfig) -> None:
-    """Raise where an optimizer with sub-batches would train networks side by side."""
+    """Raise if an optimizer that splits batches would train several networks at once."""
     several = any("member" in group for group in optimizer.param_groups)
     if several and isinstance(optimizer, BSAM):
         raise ValueError(
@@ -251,8 +253,8 @@ def check_members(optimizer: Optimizer, config: RunConfig) -> None:
 def sam_radius(optimizer: Optimizer) -> SamRadius:
     """Return the radius of an optimizer that climbs along the gradient, as it is at each call.
 
-    For others, ASAM (whose rho is relative to the weights) and BSAM among them, it is SAM's usual
-    radius.
+    For all other optimizers it is SAM's usual radius; also for ASAM, whose rho is relative to the
+    weights, and BSAM.
     """
     if not isinstance(optimizer, SAM) or isinstance(optimizer, ASAM | BSAM):
         return RHO
@@ -262,11 +264,10 @@ def sam_radius(optimizer: Optimizer) -> SamRadius:
 def build_tracker(
     model: nn.Module, criterion: nn.Module, data: Dataset, processes: Processes
 ) -> CurvatureTracker:
-    """Track the Hessian of the loss that is descended: with BatchNorm, that of train mode.
+    """Track the Hessian of the training loss; with BatchNorm, of the network in train mode.
 
-    In train mode the statistics are those of all examples, so that every process needs all of
-    them. A network with dropout alone stays in eval mode: the Hessian of one fixed mask is not
-    that of any step.
+    In train mode the statistics are of all examples, so every process needs all of them. A network
+    with dropout but no BatchNorm stays in eval mode, because every step has another mask.
     """
     mode: Mode = "eval"
     rows = processes.rows(len(data.train))

@@ -1,4 +1,4 @@
-"""Whether the parts of a run take their settings, asked before there is a folder for it."""
+"""Check that the parts of a run take their settings, before its folder is made."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,10 +22,10 @@ Part = TypeVar("Part")
 
 
 def check_settings(config: RunConfig) -> None:
-    """Raise where a network, loss, objective, optimizer, average or controller refuses a setting.
+    """Raise if a network, loss, objective, optimizer, average or controller refuses a setting.
 
-    Each is built once, for nothing. A part of the user's own package is left to the run, as
-    building it may take long or write files.
+    Each part is built once and dropped. Parts of the user's own package are not built: that may
+    take long or write files.
 
     >>> check_settings(RunConfig(optimizer="sam:rho=-1,lr=0.1"))
     Traceback (most recent call last):
@@ -59,14 +59,14 @@ def check_settings(config: RunConfig) -> None:
 
 
 def is_ours(word: Word) -> bool:
-    """Whether a word and those inside it, as the base of SAM, name parts of toosure or torch."""
+    """Whether a word and the words in it, such as SAM's base, name parts of toosure or torch."""
     inner = [value for value in word.settings.values() if isinstance(value, Word)]
     package = word.method.place.partition(":")[0].partition(".")[0]
     return package in OUR_PACKAGES and all(map(is_ours, inner))
 
 
 def try_to_build(word: Word, build: Callable[[], Part]) -> Part:
-    """Build a part; an error begins with the word."""
+    """Build a part; put the word before an error."""
     try:
         return build()
     except (ValueError, TypeError) as error:
@@ -74,9 +74,9 @@ def try_to_build(word: Word, build: Callable[[], Part]) -> Part:
 
 
 def build_without_weights(word: Word) -> nn.Module:
-    """Build a network for images of the size that it has by default, or that its patches tile.
+    """Build a network for images of its default size, or of a size that its patches tile.
 
-    Whether it takes the images of the run's data set is not asked: they are not loaded yet.
+    The run's data are not loaded yet, so their size is not checked here.
     """
     if word.settings.get("depth", 0) > MAX_DEPTH:
         raise ValueError(f"depth must be at most {MAX_DEPTH:,}")

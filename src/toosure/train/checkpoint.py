@@ -82,7 +82,7 @@ def load_checkpoint(folder: Path, with_rows: bool = False) -> tuple[dict[str, An
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:
-    """Return what a checkpoint holds, or None where it is damaged.
+    """Return what a checkpoint holds, or None if it is damaged.
 
     Its checksum is verified first. Only tensors and plain values are read (weights_only): a
     checkpoint cannot run code. Tensors are loaded onto the CPU; the caller moves them to the
@@ -98,9 +98,8 @@ def read_checkpoint(file: Path) -> dict[str, Any] | None:
 
 
 def has_its_rows(folder: Path, state: dict[str, Any]) -> bool:
-    """Whether the rows before a checkpoint are there; one of earlier versions does not say."""
-    rows = state["watch"].get("rows")
-    return not rows or begins_with(folder / "metrics.jsonl", rows)
+    """Whether the rows before a checkpoint are still in the folder as they were."""
+    return begins_with(folder / "metrics.jsonl", state["watch"]["rows"])
 
 
 def random_states(device: torch.device, processes: Processes) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def user_words(config: RunConfig) -> Iterator[Word]:
 
 
 def code_hashes(config: RunConfig) -> dict[str, str]:
-    """Return a hash of the module's file for each such word; what it imports is not followed."""
+    """Return a hash of the module's file for each such word, without what the module imports."""
     hashes = {}
     for word in user_words(config):
         # A method may be written in another module than the one that the word names.

@@ -1,4 +1,4 @@
-"""The controller of a run, `--control radius`: its split, what it looks at, and when it may act."""
+"""The controller of a run, `--control radius`: its split, its predictions, when it may act."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,13 +34,15 @@ Predict = Callable[[Tensor], Tensor]
 def cut_control_split(config: RunConfig, data: Dataset) -> tuple[Dataset, Split | None]:
     """Return the data without the run's control split, and that split; None without a controller.
 
-    It is drawn from the training examples by the run's seed. No other split of the run holds it,
-    and no number of it is reported but those of the controller.
+    It is drawn from the training examples by the run's seed. No other split overlaps it, and only
+    the controller's own numbers are computed from it.
     """
     if config.control is None:
         return data, None
     if data.stream is not None:
-        raise ValueError("control cuts a split from training images in memory: stream=false")
+        raise ValueError(
+            "control needs the training images in memory, to cut a split: stream=false"
+        )
 
     available = len(data.train)
     size = split_size(settings_of(config), available)
@@ -61,20 +63,20 @@ def split_size(settings: Radius, available: int) -> int:
 
 
 def refresh_size(settings: Radius, available: int) -> int:
-    """Return how many training examples a look at an average passes through its BatchNorm."""
+    """Return how many training examples refresh an average's BatchNorm at each look."""
     return 0 if settings.weights == "raw" else min(ROW_EXAMPLES, available)
 
 
 def settings_of(config: RunConfig) -> Radius:
-    """Return the settings of a run's controller, which does nothing while the rate warms up.
+    """Return the settings of a run's controller; it starts after the warm-up of the rate.
 
-    Raise where the run has not what they ask for.
+    Raise if the run lacks what they need.
     """
     settings: Radius = config.word("control").build()
     if settings.weights not in ("raw", *(average.name for average in config.averages)):
         name = settings.weights
         raise ValueError(
-            f"control looks at weights={name}, which the run does not follow: add --average {name}"
+            f"control looks at weights={name}, which the run does not average: add --average {name}"
         )
     if settings.return_from is not None and config.batch is None:
         raise ValueError(FULL_BATCH)
@@ -83,15 +85,15 @@ def settings_of(config: RunConfig) -> Radius:
     end = min(settings.until, settings.return_from or 1.0)
     if warmup >= end:
         raise ValueError(
-            f"the rate warms up for {warmup:.0%} of the run, and control has only what is left "
-            f"before {end:.0%}: give fewer steps of warm-up or more steps"
+            f"warm-up ends at {warmup:.0%} and control at {end:.0%}: too few steps in between; "
+            "shorten the warm-up or add steps"
         )
 
     return replace(settings, start=max(settings.start, warmup))
 
 
 def build_control(training: "Training", split: Split | None) -> RadiusControl | None:
-    """Return the controller of a run, bound to its optimizer; None where it has no split."""
+    """Return the controller of a run, bound to its optimizer; None if it has no split."""
     if split is None:
         return None
     config = training.config
@@ -112,9 +114,9 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
         predict=predict,
         extra=refresh_size(settings, len(training.data.train)),
     )
-    if training.processes.count > 1:  # all of them must make the same move
+    if training.processes.count > 1:  # all processes must make the same move
         control.share = training.processes.broadcast
-    training.listener.say(
+    training.listener.message(
         f"control: {len(split):,} examples held out, a look every {control.every} steps"
     )
     return control
@@ -126,9 +128,9 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
 class ReturningBatches(Batches):
     """Draw from the training split up to `return_step`, then from it and the control split.
 
-    At that step a new epoch of all examples begins, in an order of its own. Batches keep their
-    size, so that a recorded CUDA graph goes on. As before, a batch follows from the seed and the
-    step: resuming restores nothing, and several processes draw alike.
+    At that step a new epoch of all examples begins. Batches keep their size, so that a recorded
+    CUDA graph still fits. A batch still follows from the seed and the step: nothing is restored on
+    resuming, and several processes draw the same.
     """
 
     def __init__(
@@ -165,7 +167,7 @@ class ReturningBatches(Batches):
 
 
 def joined(first: Split, second: Split) -> Split:
-    """Return the examples of two splits as one; those of the first keep their places."""
+    """Join two splits; the examples of the first keep their indices."""
     return Split(
         torch.cat([first.x, second.x]),
         torch.cat([first.y, second.y]),
@@ -175,7 +177,7 @@ def joined(first: Split, second: Split) -> Split:
 
 
 def build_batches(training: "Training", control: Split | None) -> Batches:
-    """Return the batches of a run, which may be given its control split back near the end."""
+    """Return the batches of a run; near the end they may include the control split."""
     config = training.config
     data = training.data
     shares = training.engine.sharing.count > 1
@@ -185,8 +187,8 @@ def build_batches(training: "Training", control: Split | None) -> Batches:
 
     if hasattr(training.objective, "setup"):
         raise ValueError(
-            f"{config.objective} prepares itself for the examples that training begins with, and "
-            "return_from adds others later: leave return_from out"
+            f"{config.objective} is set up for the first training examples, but return_from adds "
+            "examples later: leave return_from out"
         )
     return ReturningBatches(
         data, control, return_step, config.batch, config.seed, training.processes, shares
@@ -197,7 +199,7 @@ def build_batches(training: "Training", control: Split | None) -> Batches:
 
 
 def raw_prediction(config: RunConfig, model: nn.Module, objective: object) -> Predict:
-    """Return what predicts with the weights of the step, in the precision of the training."""
+    """Return a function that predicts with the current weights, in the precision of training."""
     predictor = predictor_of(model, objective)
     dtype = AUTOCAST_DTYPES.get(config.precision)
 
@@ -209,7 +211,7 @@ def raw_prediction(config: RunConfig, model: nn.Module, objective: object) -> Pr
 
 
 def average_prediction(name: str, averages: Averages | None, raw: Predict) -> Predict:
-    """Return what predicts with an average of the weights; before it has any, with the raw ones."""
+    """Return a function that predicts with an average; with the raw weights until there is one."""
     assert averages is not None  # by `settings_of`
     average = averages.averages[name]
 

@@ -1,4 +1,4 @@
-"""How the processes of a run share a step: torch's DistributedDataParallel, or the exact scheme."""
+"""How the processes of a run share a step: DistributedDataParallel, or the exact scheme."""
 
 from typing import Any, cast
 
@@ -18,11 +18,11 @@ from toosure.processes.sync_batch_norm import norm_statistics, sync_batch_norm
 from toosure.train.runtime import Runtime
 
 TORCH_PER_EXAMPLE = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss, nn.NLLLoss, nn.MSELoss)
-WRAPPERS = (CSAMLoss, CSAMCriterion, nn.ModuleList)  # as far as what they wrap is per example
+WRAPPERS = (CSAMLoss, CSAMCriterion, nn.ModuleList)  # if what they wrap is per example
 
 
 class Engine:
-    """Take the steps of a run in one process; the other engines differ in what they override."""
+    """Take the steps of a run in one process; the other engines override parts of this."""
 
     name = "one process"
     warm_up = 0  # the least number of eager steps before a CUDA graph is recorded
@@ -30,12 +30,12 @@ class Engine:
     def __init__(self, model: nn.Module, processes: Processes = ALONE) -> None:
         self.model = model
         self.processes = processes
-        self.sharing = ALONE  # the processes that draw a share of each batch, where they do
+        self.sharing = ALONE  # the processes that each draw a share of the batch
         self.network = model  # what an objective calls in a step
         self.evaluated = model  # what predicts whole splits, all processes together
 
     def bind(self, objective: Objective[Any], optimizer: Optimizer) -> None:
-        """Learn what is trained, once the optimizer is built."""
+        """Store objective and optimizer, once they are built."""
         self.objective = objective
         self.optimizer = optimizer
 
@@ -49,26 +49,26 @@ class Engine:
         return loss
 
     def share_gradients(self) -> None:
-        """Give every process the gradient of the whole batch, where it has not got it."""
+        """Give every process the gradient of the whole batch, if it lacks it."""
 
     def share_statistics(self) -> None:
         """Give every process the running statistics that the first one will save."""
 
     def losses_of_all(self, losses: Tensor) -> Tensor:
-        """Return losses of steps, finite where those of all processes are."""
+        """Return the losses of steps; one is finite only if it is finite in all processes."""
         return self.sharing.total(losses) if self.sharing.count > 1 else losses
 
     def notes(self) -> dict[str, Any]:
-        """Return what environment.json says of the processes, where there are several."""
+        """Return what environment.json notes about the processes, if there are several."""
         several = self.processes.count > 1
         return {"processes": self.processes.count, "engine": self.name} if several else {}
 
 
 class ExactEngine(Engine):
-    """Every process draws the whole batch and runs its rows: the numbers are those of one process.
+    """Draw the whole batch in every process, and run a share of its rows.
 
-    The losses see the outputs of all rows, so that no method is excluded. Gradients are added up
-    after the pass back, not during it.
+    The losses see the outputs of all rows, so the numbers equal those of one process, and every
+    method works. Gradients are added up after the backward pass, not during it.
     """
 
     name = "exact"
@@ -90,14 +90,14 @@ class ExactEngine(Engine):
 
 
 class DDPEngine(Engine):
-    """Every process draws its share of a batch, and DistributedDataParallel averages gradients.
+    """Draw a share of the batch in every process; DistributedDataParallel averages gradients.
 
-    They are exchanged while the pass back goes on. BatchNorm sees the share of its process, as in
-    any DDP training; `sync_batchnorm` lets it see the whole batch.
+    Gradients are exchanged during the backward pass. BatchNorm sees the share of its process, as in
+    any DDP training, or the whole batch with `sync_batchnorm`.
     """
 
     name = "ddp"
-    warm_up = 11  # torch asks for so many before DDP is recorded
+    warm_up = 11  # torch requires this many before DDP is recorded
 
     def __init__(self, model: nn.Module, processes: Processes, sync_batchnorm: bool) -> None:
         super().__init__(model, processes)
@@ -120,7 +120,7 @@ class DDPEngine(Engine):
         self.ddp = self.wrapped(factor=self.processes.count if sums else 1.0)
 
     def wrapped(self, factor: float) -> DistributedDataParallel:
-        """Wrap the loss; DDP averages over processes, so that a loss that sums has a factor."""
+        """Wrap the loss; since DDP averages over processes, a summed loss gets a factor."""
         network = {id(p) for p in self.model.parameters()}
         own = [p for p in parameters_of(self.optimizer) if id(p) not in network]
         module = LossOfShare(self.network, self.objective, own, factor)
@@ -151,7 +151,7 @@ class DDPEngine(Engine):
 
 
 def build_engine(model: nn.Module, runtime: Runtime, processes: Processes) -> Engine:
-    """Return the engine that the runtime asks for, compiled where it asks for that."""
+    """Return the engine that the runtime asks for, compiled if it says so."""
     engine = chosen_engine(model, runtime, processes)
     if runtime.compile:
         engine.compile()
@@ -159,28 +159,28 @@ def build_engine(model: nn.Module, runtime: Runtime, processes: Processes) -> En
 
 
 def chosen_engine(model: nn.Module, runtime: Runtime, processes: Processes) -> Engine:
-    """Return what the runtime asks for; a single process needs none of the others."""
+    """Return the engine of the runtime; a single process takes the plain one."""
     if processes.count == 1:
         return Engine(model)
     if runtime.exact:
         for name in ("graph", "sync_batchnorm"):
             if getattr(runtime, name):
-                raise ValueError(f"{name} has no place in the exact scheme: leave out one of them")
+                raise ValueError(f"{name} does not work with exact=True: leave one out")
         return ExactEngine(model, processes)
 
     if runtime.graph and dist.get_backend(processes.group) != "nccl":
         raise ValueError(
-            "a CUDA graph records the exchange of gradients by NCCL only, which needs a GPU for "
-            "each process: leave graph out"
+            "a CUDA graph can only record the exchange of gradients by NCCL, which needs one GPU "
+            "per process: leave graph out"
         )
     return DDPEngine(model, processes, runtime.sync_batchnorm)
 
 
 def is_mean_over_examples(loss: nn.Module) -> bool:
-    """Whether the mean (or sum) of a loss over shares is that over the batch, as far as we know.
+    """Whether a loss is known to be the mean (or sum) of the losses of the shares of a batch.
 
-    False of statistics of a batch (MMCE, SECE, ...), of class weights, by which a mean is divided,
-    and of losses that we do not know.
+    False for statistics of a batch (MMCE, SECE, ...), for class weights, by which a mean is
+    divided, and for unknown losses.
     """
     for part in loss.modules():
         known = isinstance(part, (Loss, *WRAPPERS)) or type(part) in TORCH_PER_EXAMPLE
@@ -192,7 +192,7 @@ def is_mean_over_examples(loss: nn.Module) -> bool:
 
 
 def compute_on_whole_batch(loss: nn.Module) -> None:
-    """Let a loss see the rows of all processes in a step of DDP, and elsewhere what it is given."""
+    """Gather the rows of all processes for a loss in a step of DDP; elsewhere change nothing."""
 
     def gather(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(rows_of_all(argument) for argument in arguments)

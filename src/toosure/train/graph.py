@@ -17,15 +17,15 @@ from toosure.train.engine import parameters_of
 from toosure.train.steps import Step
 from toosure.words import Word
 
-WARM_UP = 3  # eager steps before the capture, in which kernels are chosen and states are made
+WARM_UP = 3  # eager steps before the capture: kernels are chosen and states made
 
 
 class GraphStep:
-    """Take steps as `Step` does, by replaying a graph after the first few.
+    """Take the steps of `Step` by replaying a CUDA graph, after a few eager ones.
 
-    Shapes must not change, and what differs between steps must be in tensors: the prepared batch,
-    which is copied to where the graph reads it, and the learning rate, a tensor where it `varies`.
-    `fixed` says that every step gets the very same tensors, as in full-batch descent.
+    Shapes must not change, and whatever differs between steps must be in tensors: the prepared
+    batch, which is copied into the graph's inputs, and the learning rate, if it `varies`. `fixed`
+    says that every step gets the same tensors, as in full-batch descent.
     """
 
     def __init__(self, step: Step, varies: bool, fixed: bool) -> None:
@@ -44,8 +44,8 @@ class GraphStep:
         self.fixed = fixed and isinstance(step.objective, Plain)
         step.halves = recording(step.objective)  # `prepare`, or its second half, is recorded
         if step.halves is None and hasattr(step.objective, "one_pass"):
-            step.objective.one_pass = False  # a pass outside the graph cannot serve the loss in it
-        if hasattr(step.objective, "recorded"):  # what is fastest may be another way then
+            step.objective.one_pass = False  # the graph cannot use a pass from outside of it
+        if hasattr(step.objective, "recorded"):  # another way may be fastest in a graph
             with step.autocast(step.dtype is not None), fused_norms():
                 step.objective.recorded()
 
@@ -70,12 +70,12 @@ class GraphStep:
 
         assert self.graph is not None
         self.graph.replay()
-        # An eager step would count the versions of the parameters up; a replay does not.
+        # A replay does not increase the versions of the parameters, as an eager step does.
         torch.autograd.graph.increment_version(self.parameters)
         return self.loss
 
     def eagerly(self, batch: Batch, lr: float) -> Tensor:
-        """Step on a side stream, as a capture requires of the steps before it."""
+        """Step on a side stream: a capture requires this of the steps before it."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), fused_norms(), warnings.catch_warnings():
@@ -96,14 +96,14 @@ class GraphStep:
             self.loss = self.step.descend(prepared)
 
     def copy(self, prepared: list[Any]) -> None:
-        """Copy a new batch to where the graph reads it."""
+        """Copy a new batch into the graph's inputs."""
         for old, new in zip(self.leaves, tree_flatten(prepared)[0], strict=True):
             if isinstance(old, Tensor):
                 old.copy_(new)
             elif old is not new and old != new:
                 raise ValueError(
-                    f"the objective prepared {new!r} where it had {old!r}: a graph follows only "
-                    "what is in tensors; leave graph out"
+                    f"the objective returned {new!r}, before {old!r}: a CUDA graph replays "
+                    "tensors only; leave graph out"
                 )
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class GraphStep:
 
 
 def make_capturable(optimizer: Optimizer, varies: bool) -> None:
-    """Let an optimizer keep its counters, and a learning rate that varies, on the device."""
+    """Keep an optimizer's counters, and a learning rate that varies, on the device."""
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
@@ -132,7 +132,7 @@ def make_capturable(optimizer: Optimizer, varies: bool) -> None:
 
 
 def can_record(config: RunConfig) -> bool:
-    """Whether a step of this run can be recorded, by what the classes of its methods declare."""
+    """Whether the classes of a run's methods declare that its step can be recorded."""
     words = [config.word("optimizer"), config.word("loss")]
     if config.objective:
         words.append(config.word("objective"))

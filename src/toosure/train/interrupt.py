@@ -1,4 +1,4 @@
-"""Signals to a run: a request to stop waits for its checkpoint, a closed terminal stops nothing."""
+"""Signals to a run: it stops after a checkpoint, and goes on if the terminal is closed."""
 
 import os
 import signal
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 HANG_UP = getattr(signal, "SIGHUP", None)  # the terminal was closed; Windows has none
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-GRACE = 1.0  # seconds that the main thread has for a second signal before the process is ended
+GRACE = 1.0  # seconds for the main thread to obey a second signal, before the process is ended
 
 
 @dataclass
 class Stop:
     """Whether a stop was requested.
 
-    Python runs `handle` in the main thread, between two operations. While one long torch call
-    keeps the main thread, `SignalWatcher` answers in its place.
+    Python runs `handle` in the main thread, between two operations. During a long torch call
+    `SignalWatcher` answers instead.
     """
 
     requested: bool = False
@@ -29,7 +29,7 @@ class Stop:
     unwinding: threading.Event = field(default_factory=threading.Event)  # the main thread is ending
 
     def handle(self, signal_number: int, frame: object) -> None:
-        """Note the request and answer it; the second one is obeyed at once."""
+        """Note the request and answer it; a second one is obeyed at once."""
         self.handled += 1
         if max(self.handled, self.received) > 1:
             self.unwinding.set()
@@ -37,10 +37,10 @@ class Stop:
         self.request(signal_number)
 
     def request(self, signal_number: int) -> None:
-        """Note a request, and say so unless that was said."""
+        """Note a request, and print a line unless one was printed."""
         self.requested = True
         if self.answered.acquire(blocking=False):
-            say(
+            print_line(
                 f"toosure: {signal.Signals(signal_number).name}: after the step or measurement "
                 "under way a checkpoint is written, then training stops; a second signal ends it "
                 "at once"
@@ -48,7 +48,7 @@ class Stop:
 
     def handle_hang_up(self, signal_number: int, frame: object) -> None:
         """Go on without the terminal."""
-        say(
+        print_line(
             "toosure: SIGHUP: the terminal was closed and training goes on; "
             f"`kill {os.getpid()}` stops it with a checkpoint"
         )
@@ -68,7 +68,7 @@ class SignalWatcher:
         self.thread = threading.Thread(target=self.watch, name="toosure signals", daemon=True)
 
     def start(self) -> bool:
-        """Start watching; False where somebody else, such as an event loop, watches already."""
+        """Start watching; return False if something else, such as an event loop, does so."""
         before = signal.set_wakeup_fd(self.writer.fileno(), warn_on_full_buffer=False)
         if before != -1:
             signal.set_wakeup_fd(before)
@@ -86,7 +86,7 @@ class SignalWatcher:
         self.reader.close()
 
     def watch(self) -> None:
-        """Answer each signal; end the process where the main thread cannot obey the second one."""
+        """Answer each signal; end the process if the main thread cannot obey the second one."""
         while numbers := self.reader.recv(64):
             for number in numbers:
                 if number not in STOPPING:
@@ -101,19 +101,19 @@ class SignalWatcher:
         """End the process, unless the main thread does so itself; a third signal does not wait."""
         if self.stop.received == 2 and self.stop.unwinding.wait(GRACE):
             return
-        say("Ended at once; repeat the command to go on from the last checkpoint.")
+        print_line("Ended at once; repeat the command to go on from the last checkpoint.")
         os._exit(130)
 
 
 def is_interactive() -> bool:
-    """Whether this is a notebook or a prompt, whose process outlives what runs in it."""
+    """Whether this is a notebook or a prompt, which must survive a stopped run."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
-def say(sentence: str) -> None:
-    """Write a line to standard error, past Python's buffers: a signal may come while they are full.
+def print_line(sentence: str) -> None:
+    """Write a line to standard error without Python's buffers, which may be in use.
 
-    Nobody may be there to read it.
+    A closed stream is ignored.
     """
     with suppress(OSError):
         os.write(2, f"{sentence}\n".encode())
@@ -127,11 +127,11 @@ def current_stop() -> Stop | None:
 
 @contextmanager
 def interruptible() -> Iterator[Stop]:
-    """Inside, SIGINT and SIGTERM only set `stop.requested`; only the main thread can do so.
+    """Let SIGINT and SIGTERM only set `stop.requested` inside; works in the main thread only.
 
-    SIGHUP, which a closed terminal sends, is answered and stops nothing; where it is ignored
-    already (nohup), it stays so. Nested blocks share one `Stop`: a request to a sweep also stops
-    its run, and the reverse.
+    SIGHUP, which a closed terminal sends, stops nothing; if it was ignored before (nohup), it still
+    is. Nested blocks share one `Stop`: a request to a sweep also stops its run, and the other way
+    round.
     """
     outer = current_stop()
     if outer is not None:
@@ -159,12 +159,12 @@ def interruptible() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def forget_watcher() -> None:
-    """In a forked child: its signals are its own, and must not reach the parent's watcher."""
+def detach_watcher() -> None:
+    """Detach a forked child from its parent's watcher: the child has signals of its own."""
     if current_stop() is not None:
         with suppress(ValueError):  # not the main thread: nothing was set there
             signal.set_wakeup_fd(-1)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_watcher)
+    os.register_at_fork(after_in_child=detach_watcher)

@@ -11,7 +11,7 @@ from toosure.ensembles.laplace import LastLayerLaplace
 from toosure.eval_mode import evaluating
 from toosure.objectives.contract import HasPredict
 from toosure.objectives.network import features_and_logits, head_of
-from toosure.runs.files import write_atomically
+from toosure.runs.files import write_arrays
 from toosure.train.predictions import held_out_splits
 from toosure.train.restore import restore_run
 from toosure.train.runtime import Runtime
@@ -25,13 +25,13 @@ def laplace_of_run(
 ) -> LastLayerLaplace:
     """Fit Laplace to the head of a run's network, and write its predictions into the run folder.
 
-    The training examples are those of the run, without crops and flips; the network is that of its
-    latest checkpoint. An ensemble has no single head, and raises.
+    It uses the run's training examples, without crops and flips, and the network of its latest
+    checkpoint. An ensemble has no single head, so it raises.
     """
     run = restore_run(folder, runtime)
     if isinstance(run.objective, HasPredict):
         raise ValueError(
-            f"laplace is about the head of one network, and {run.config.objective} predicts in its "
+            f"laplace needs the head of one network, but {run.config.objective} predicts in its "
             "own way: choose a run without it"
         )
 
@@ -45,7 +45,7 @@ def laplace_of_run(
         predicted = laplace.predict(*all_features_and_logits(run.model, split.x))
         arrays[f"{name}_logits"] = predicted.cpu().numpy()
         arrays[f"{name}_labels"] = split.y.cpu().numpy()
-    write_atomically(Path(folder) / FILE, lambda file: np.savez(file, **arrays))
+    write_arrays(Path(folder) / FILE, arrays)
     return laplace
 
 

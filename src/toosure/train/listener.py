@@ -1,4 +1,4 @@
-"""The listener that a run reports its progress to; the command line has ones that print."""
+"""The interface that a run reports its progress to; the command line's listeners print."""
 
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,12 @@ from toosure.runs.row_reader import Row
 
 
 class ProgressListener:
-    """Receive the progress of a run and do nothing with it; override what is of interest."""
+    """Receive the progress of a run; override the methods that you need."""
 
     stop_requested = False  # set it to stop this run alone, after its checkpoint
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
-        """A run starts at `step`, which is above 0 where it resumes."""
+        """A run starts at `step`, which is above 0 if it resumes."""
 
     def row(self, row: Row) -> None:
         """A measurement was written."""
@@ -21,16 +21,16 @@ class ProgressListener:
     def tick(self, step: int) -> None:
         """Some steps have passed."""
 
-    def say(self, message: str) -> None:
-        """Something worth a line happened."""
+    def message(self, message: str) -> None:
+        """Something happened that is worth a line."""
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         """The run ended, or had ended before: `status`, `step`, `message`."""
 
     def fail(self, config: RunConfig, message: str) -> None:
         """A run raised an error."""
-        self.say(f"failed: {config.name}: {message}")
+        self.message(f"failed: {config.name}: {message}")
 
-    def beside(self) -> "ProgressListener":
+    def for_concurrent_run(self) -> "ProgressListener":
         """Return the listener of one of several runs at once; here, the same for all of them."""
         return self

@@ -19,7 +19,6 @@ from toosure.train.code_hashes import code_changes
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.listener import ProgressListener
 from toosure.train.rank_zero import closed_run, first_line, open_run, raise_or_exit
-from toosure.train.renamed import renamed_arguments
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import JudgingStopped, judge_if_missing
 from toosure.train.training import Training
@@ -28,7 +27,6 @@ from toosure.watch.measurer import predictor_of
 TRACEBACK = "traceback.txt"  # of an error that is not one of ours
 
 
-@renamed_arguments(means="runtime", show="listener")
 def train(
     config: RunConfig,
     out: str | Path = "runs",
@@ -38,10 +36,10 @@ def train(
 ) -> Run:
     """Train a run in its folder below `out`, or finish one that was interrupted.
 
-    A run that is complete or has diverged is returned as it is. Killed at any moment, it continues
+    A run that is complete or has diverged is returned unchanged. Killed at any moment, it continues
     from its last checkpoint to the same numbers, bit for bit on a CPU. Ctrl-C writes a checkpoint
-    and ends as "stopped". `data`, if given, is what `config.data` names, loaded already. Started
-    by torchrun, the processes share each batch and the run is that of one: docs/scale.md.
+    and ends the run as "stopped". `data` is what `config.data` names, if it was loaded before.
+    Under torchrun the processes share each batch of one run: docs/scale.md.
 
     >>> import tempfile
     >>> run = train(RunConfig(data="digits:train=100", steps=2, every=1), tempfile.mkdtemp())
@@ -56,7 +54,7 @@ def train(
 
     with open_run(config, Path(out), processes) as writer:
         for change in code_changes(config, writer.path):
-            listener.say(change)
+            listener.message(change)
         if not writer.finished:
             train_in_folder(writer, config, runtime, listener, data, processes)
         elif runtime.shifts is not None and processes.count == 1:
@@ -75,7 +73,7 @@ def train_in_folder(
     data: Dataset | None,
     processes: Processes,
 ) -> None:
-    """Set the run up and step to its end; whatever happens, the folder says how it ended."""
+    """Set the run up and take its steps; in any case, note in the folder how it ended."""
     device = runtime.torch_device
     devices = [device] if device.type == "cuda" else []
 
@@ -113,7 +111,7 @@ def save_after_error(
         with suppress(OSError):
             (writer.path / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
 
-    with suppress(ValueError):  # a full disk cannot take the status
+    with suppress(ValueError):  # the disk may be full
         steps = training.steps_taken if training is not None else 0
         writer.set_status("failed", steps, first_line(error))
 
@@ -155,7 +153,7 @@ def take_steps(training: Training, stop: Stop) -> None:
 
 
 def judge_under_shifts(training: Training, should_stop: Callable[[], bool]) -> None:
-    """Judge network and averages on corrupted and unknown images, where that was asked for."""
+    """Judge network and averages on corrupted and unknown images, if asked for."""
     if training.shifts is None:
         return
 

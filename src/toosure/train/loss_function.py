@@ -1,4 +1,4 @@
-"""A loss that is a plain function of logits and labels, as a module."""
+"""Wrap a loss that is a plain function of logits and labels as a module."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class LossFunction(nn.Module):
 
 
 def takes_logits(target: Callable[..., object], settings: Mapping[str, object]) -> bool:
-    """Whether a function is the loss itself, not what makes one: it needs two arguments more.
+    """Whether a function is a loss, not a factory of one: two of its arguments are still open.
 
     >>> takes_logits(nn.functional.cross_entropy, {}), takes_logits(nn.CrossEntropyLoss, {})
     (True, False)

@@ -1,6 +1,5 @@
-"""What a run predicts at its end, in files: the logits of the held-out splits, a temperature."""
+"""Write the predictions at the end of a run: logits of the held-out splits, a temperature."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from toosure.watch.split import logits_of
 
 
 def held_out_splits(data: Dataset, shifted: bool = True) -> dict[str, Split]:
-    """Return validation, test and, where there is one, shifted test data; none that is empty."""
+    """Return validation, test and, if there is one, shifted test data; none that is empty."""
     splits = {"val": data.val, "test": data.test}
     if shifted:
         splits["shift"] = data.shifted()
@@ -40,8 +39,8 @@ def mean_predictions(
 ) -> dict[str, Any]:
     """Return the log of the mean probability over states of a network, for the held-out splits.
 
-    Taking the next of `states` puts another set of weights in place. One state alone gives its
-    logits.
+    Each step of the iterable `states` loads another set of weights. For a single state the logits
+    are returned.
     """
     splits = held_out_splits(data)
     logits: dict[str, list[Tensor]] = {name: [] for name in splits}
@@ -62,20 +61,20 @@ def mean_predictions(
 def write_posterior(
     writer: RunWriter, predictor: nn.Module, optimizer: object, data: Dataset, seed: int
 ) -> None:
-    """Write what samples of BSAM's weights predict, beside the predictions of their mean.
+    """Write the mean prediction of samples of BSAM's weights.
 
-    BatchNorm has the statistics that training gathered. An optimizer that was not asked for
-    samples, or has none, writes nothing.
+    BatchNorm keeps the statistics from training. Nothing is written if the optimizer is not BSAM,
+    or was not asked for samples.
     """
     if not isinstance(optimizer, BSAM) or not optimizer.samples:
         return
     arrays = mean_predictions(predictor, data, sampled_weights(optimizer, seed))
     if arrays:
-        writer.write_file("predictions_bsam.npz", lambda file: np.savez(file, **arrays))
+        writer.write_arrays("predictions_bsam.npz", arrays)
 
 
 def sampled_weights(optimizer: BSAM, seed: int) -> Iterator[int]:
-    """Put one sample of the weights after another in place; at the end they are the mean again."""
+    """Load one sample of the weights after another; restore their mean at the end."""
     generator = torch.Generator().manual_seed(derive_seed(seed, RunStream.WEIGHT_SAMPLES, 0))
     for number in range(optimizer.samples):
         with optimizer.sampled(generator):
@@ -83,18 +82,18 @@ def sampled_weights(optimizer: BSAM, seed: int) -> Iterator[int]:
 
 
 def write_predictions(writer: RunWriter, predictor: nn.Module, data: Dataset) -> None:
-    """Write the final logits, for `toosure evaluate --split val`, and what a temperature does."""
+    """Write the final logits, for `toosure evaluate --split val`, and the temperature's effect."""
     arrays = held_out_logits(predictor, data)
     if arrays:
-        writer.write_file("predictions.npz", lambda file: np.savez(file, **arrays))
+        writer.write_arrays("predictions.npz", arrays)
     if {"val_logits", "test_logits"} <= arrays.keys():
         write_temperature(writer, arrays)
 
 
 def write_temperature(writer: RunWriter, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write what a temperature fitted on validation data does to test data, for the report.
+    """Write the effect on test data of a temperature fitted on validation data, for the report.
 
-    One validation row fits none, and nothing is written.
+    One validation row is too few, and nothing is written.
     """
     if len(arrays["val_labels"]) < 2:
         return
@@ -102,5 +101,4 @@ def write_temperature(writer: RunWriter, arrays: Mapping[str, np.ndarray]) -> No
         (torch.from_numpy(arrays[f"{name}_logits"]), torch.from_numpy(arrays[f"{name}_labels"]))
         for name in ("val", "test")
     )
-    text = json.dumps(temperature_scaling(val, test), indent=2)
-    writer.write_file("temperature.json", lambda file: file.write(text.encode()))
+    writer.write_json("temperature.json", temperature_scaling(val, test))

@@ -1,4 +1,4 @@
-"""Only the first process of a run (rank 0) writes its folder; it sends the others what it read."""
+"""The first process of a run (rank 0) writes its folder and sends the others what it read."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -108,8 +108,7 @@ def broadcast_checkpoint(folder: Path, processes: Processes) -> Checkpoint:
 def closed_run(writer: RunWriter, processes: Processes) -> Run:
     """Return the run, once the first process has written how it ended.
 
-    A machine that does not see the folder gets a status file alone, so that a sweep can continue
-    there.
+    A machine that does not see the folder gets only a status file, so that its sweep can continue.
     """
     with exit_if_unreachable(processes):
         outcome = processes.broadcast(writer.outcome)
@@ -122,14 +121,14 @@ def closed_run(writer: RunWriter, processes: Processes) -> Run:
 
 
 def raise_or_exit(error: Exception, processes: Processes) -> NoReturn:
-    """Raise the error where all processes failed alike; else exit, since the others wait for us."""
+    """Raise the error if all processes have it; else exit, because the others wait for this one."""
     if processes.count == 1 or (not isinstance(error, RunError) and processes.all_failed()):
         raise error
     raise exit_with(first_line(error), processes) from error
 
 
 def exit_with(reason: str, processes: Processes) -> SystemExit:
-    """Return the exception that ends this process with a sentence on how to continue."""
+    """Return the exception that ends this process, with a hint how to continue."""
     return SystemExit(
         f"process {processes.rank} of {processes.count} ends: {reason}. "
         "Repeat the command to go on from the last checkpoint"
@@ -138,7 +137,7 @@ def exit_with(reason: str, processes: Processes) -> SystemExit:
 
 @contextmanager
 def exit_if_unreachable(processes: Processes) -> Iterator[None]:
-    """Inside, a process that cannot be reached ends this one: no run continues without it."""
+    """End this process if another cannot be reached: no run continues without it."""
     try:
         yield
     except RuntimeError as error:  # raised by torch.distributed

@@ -1,4 +1,4 @@
-"""What parts of a run add to its rows."""
+"""Join the numbers that parts of a run add to its rows."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ Report = Callable[[], dict[str, float]]  # numbers for a row
 
 
 def joined_reports(first: Report | None, *parts: Averages | RadiusControl | None) -> Report | None:
-    """Return one report of all: that of an objective and those of other parts, where there are any.
+    """Return one report of an objective and of other parts of the run.
 
-    None where there are none.
+    None if there are none.
     """
     reports = [part.report for part in parts if part is not None]
     if first is not None:

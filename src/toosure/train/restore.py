@@ -29,7 +29,7 @@ from toosure.watch.split import logits_of
 
 @dataclass(frozen=True)
 class RestoredRun:
-    """What the config of a run builds, with the weights of its latest checkpoint."""
+    """The parts of a run, built from its config, with the weights of its latest checkpoint."""
 
     config: RunConfig
     data: Dataset
@@ -39,7 +39,7 @@ class RestoredRun:
 
     @property
     def predictor(self) -> nn.Module:
-        """What predicts: the network, in the way of its objective."""
+        """The module that predicts: the network, or the objective's prediction with it."""
         return predictor_of(self.model, self.objective)
 
 
@@ -51,7 +51,7 @@ def restore_run(folder: str | Path, runtime: Runtime) -> RestoredRun:
         raise ValueError(f"{folder} holds no checkpoint: repeat the command that trained it")
     if note:
         warnings.warn(
-            f"{folder}: {note}the weights are those of step {state['step']}, not of the end",
+            f"{folder}: {note}the weights are of step {state['step']}, not of the end",
             stacklevel=3,
         )
 
@@ -59,7 +59,7 @@ def restore_run(folder: str | Path, runtime: Runtime) -> RestoredRun:
     if config.precision == "float64":
         data = in_float64(data)
 
-    # Building draws initial weights: the caller's generators must not notice.
+    # Initial weights are drawn here; the caller's generators must not change.
     device = runtime.torch_device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         model = build_model(config, data, device)
@@ -73,8 +73,8 @@ def restore_run(folder: str | Path, runtime: Runtime) -> RestoredRun:
 def predict_shifted(folder: str | Path, shift: Shift, runtime: Runtime) -> tuple[Tensor, Tensor]:
     """Return logits (N, C) and labels of a run's test set under a corruption, as ("fog", 3).
 
-    The weights come from the run's latest checkpoint, the data from what its config names. The
-    random draws of the corruption are those of `train --shift`.
+    The weights come from the run's latest checkpoint, the data from its config. The corruption is
+    drawn as by `train --shift`.
     """
     run = restore_run(folder, runtime)
     split = run.data.shifted(shift)

@@ -1,4 +1,4 @@
-"""A mixture of finished runs, restored from their checkpoints, and how it fares under shifts."""
+"""Judge a mixture of finished runs under shifts, restored from their checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from toosure.train.restore import restore_run
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import Shifts, can_be_judged
 
-ENOUGH_IMAGES = 500  # to fit a temperature on, where members were validated on different images
+ENOUGH_IMAGES = 500  # needed to fit a temperature, if members were validated on different images
 
 
 @dataclass(frozen=True)
 class Member:
-    """A finished run with its weights. Of the images it was trained on, `data` has one left."""
+    """A finished run with its weights; `data` keeps only one training image."""
 
     name: str
     config: RunConfig
@@ -36,8 +36,8 @@ class Member:
 class MixtureNetwork(nn.Module):
     """Predict the log of the members' mean probability; one member alone gives its own logits.
 
-    Images come as the first member's were standardised. A member of another split of the data has
-    another mean and deviation: the same images are scaled anew for it, and not made again.
+    Images are standardised as for the first member. A member of another split has another mean and
+    deviation, so the images are rescaled for it.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -56,7 +56,7 @@ class MixtureNetwork(nn.Module):
 def scale_between(first: Dataset, other: Dataset) -> tuple[Tensor, Tensor] | None:
     """Return the factor and offset from one data set's standardised images to another's.
 
-    None where they are the same, so that no rounding is added.
+    None if both scales are the same, so that no rounding is added.
     """
     same_type = first.mean.dtype == other.mean.dtype
     if same_type and torch.equal(first.mean, other.mean) and torch.equal(first.std, other.std):
@@ -86,7 +86,7 @@ def judge_mixture(
 
 
 def restore_members(folders: Sequence[str | Path], runtime: Runtime) -> list[Member]:
-    """Load finished runs; raise where one has no weights, or does not go with the first."""
+    """Load finished runs; raise if one has no weights, or does not match the first."""
     if not folders:
         raise ValueError("a mixture needs at least one run")
     for folder in folders:
@@ -107,7 +107,7 @@ def restore_members(folders: Sequence[str | Path], runtime: Runtime) -> list[Mem
 
 
 def check_weights(folder: Path) -> None:
-    """Raise where a folder is not that of a complete run, or its checkpoints are gone."""
+    """Raise if a folder is not a complete run, or has no checkpoint."""
     if not (folder / "config.json").is_file():
         raise ValueError(f"members are folders of runs; got {folder}")
     run = Run(folder)
@@ -124,7 +124,7 @@ def check_weights(folder: Path) -> None:
 
 
 def check_same_data(first: Member, other: Member) -> None:
-    """Raise where two runs do not tell the same classes apart, on the same test images."""
+    """Raise if two runs have different classes, inputs or test images."""
     names = [member.config.word("data").name for member in (first, other)]
     if names[0] != names[1]:
         raise ValueError(
@@ -157,10 +157,10 @@ def same_test_images(first: Dataset, other: Dataset) -> bool:
 
 
 def common_validation(members: Sequence[Member]) -> Split | None:
-    """Return the images that validate every member: no member was trained on them.
+    """Return the validation images that all members share: no member was trained on them.
 
-    Where members were split by different seeds these are few, because most of one's validation
-    images are training images of another. None where fewer than `ENOUGH_IMAGES` are left.
+    If members were split by different seeds these are few, because most validation images of one
+    are training images of another. None if fewer than `ENOUGH_IMAGES` are left.
     """
     splits = [(member.data.val, member.data) for member in members]
     keys = [image_keys(val, data) for val, data in splits if val is not None]
@@ -178,9 +178,9 @@ def common_validation(members: Sequence[Member]) -> Split | None:
 
 
 def image_keys(split: Split, data: Dataset) -> list[bytes]:
-    """Return what tells images apart, whatever they were standardised by: pixels, or file names.
+    """Return keys of images, however they were standardised: their pixels, or file names.
 
-    Indices do not: a data set may draw its test images first, and count the others anew.
+    Indices are no such keys: a data set may draw its test images first, and renumber the others.
     """
     if not isinstance(split.x, Tensor):  # on disk
         return [name.tobytes() for name in split.x.names]

@@ -10,21 +10,21 @@ import torch
 from toosure.processes.group import local_rank
 from toosure.shifts.plan import ShiftPlan
 
-MAX_THREADS = 1024  # torch dies where the system refuses it as many as it asks for
-STEPS_TO_SEARCH = 2500  # of a recorded run, from which on a search for fast kernels pays
+MAX_THREADS = 1024  # torch crashes if the system refuses it threads
+STEPS_TO_SEARCH = 2500  # of a recorded run that make a search for fast kernels worthwhile
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Say where the data are, on which device to train and how; none of it is part of a run's id.
+    """How and where to train: device, threads, data folder. None of it is part of a run's id.
 
-    `device=None` takes the GPU where there is one. `compile` uses torch.compile; `graph` replays
+    `device=None` takes the GPU if there is one. `compile` uses torch.compile; `graph` replays
     forward, backward and step as one CUDA graph. `checkpoint` is the time between checkpoints, in
-    seconds. `threads` is the number of CPU threads of a run. None leaves it to torch, or is one
-    thread where a GPU trains, since what is left to the CPU is then too small to share. Sums over
-    another number of threads may differ in their last bits. `decoders` is the number of processes
-    that decode the images of a streamed folder. None is one per core; the processes of torchrun
-    share the cores. `shifts` says on which corrupted and unknown images a run is judged at its end.
+    seconds. `threads` is the number of CPU threads of a run; None leaves it to torch, or takes one
+    if a GPU trains. Another number of threads may change the last bits of sums. `decoders` is the
+    number of processes that decode images of a streamed folder; None takes one per core, and the
+    processes of torchrun share the cores. `shifts` names the corrupted and unknown images that a
+    run is judged on at its end.
 
     Several processes (torchrun) train by torch's DistributedDataParallel, each on its share of a
     batch; with `sync_batchnorm` BatchNorm sees the whole batch. `exact` gives the numbers of one
@@ -45,7 +45,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data_root", Path(self.data_root))
-        if isinstance(self.shifts, Mapping):  # as it comes from another process
+        if isinstance(self.shifts, Mapping):  # sent by another process
             object.__setattr__(self, "shifts", ShiftPlan(**self.shifts))
 
         if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
@@ -54,13 +54,12 @@ class Runtime:
         device = self.torch_device
         if self.graph and device.type != "cuda":
             raise ValueError(
-                f"graph replays CUDA graphs, and the device is {device}: leave it out, or train on "
-                "a GPU"
+                f"graph needs CUDA, but the device is {device}: leave it out, or train on a GPU"
             )
 
     @property
     def torch_device(self) -> torch.device:
-        """The device as torch names it; one that cannot be used is an error."""
+        """The device as a torch.device; raises if it cannot be used."""
         if self.device is None and not torch.cuda.is_available():
             return torch.device("cpu")
 
@@ -79,7 +78,7 @@ class Runtime:
 
     @contextmanager
     def cpu_threads(self) -> Iterator[None]:
-        """Inside, torch computes with `threads` threads."""
+        """Let torch compute with `threads` threads inside."""
         before = torch.get_num_threads()
         default = 1 if self.torch_device.type == "cuda" else before
         torch.set_num_threads(self.threads or default)
@@ -90,11 +89,11 @@ class Runtime:
 
     @contextmanager
     def searched_kernels(self, steps: int) -> Iterator[None]:
-        """Inside, cuDNN times its convolutions and keeps the fastest, where a run is long enough.
+        """Let cuDNN time its convolutions and keep the fastest, if the run is long enough.
 
-        The search takes about 9 s, once in a process; what it gives is in
-        benchmarks/results/fused_norms.md. cuDNN keeps the first kernel that a shape of convolution
-        ran with, so a shape that ran outside is not searched again.
+        The search takes about 9 s, once per process; benchmarks/results/fused_norms.md has its
+        gain. cuDNN keeps the first kernel that a shape of convolution ran with, so shapes that ran
+        before are not searched.
         """
         before = torch.backends.cudnn.benchmark
         torch.backends.cudnn.benchmark = before or (self.graph and steps >= STEPS_TO_SEARCH)
@@ -105,7 +104,7 @@ class Runtime:
 
 
 def gpu_of_rank(rank: int) -> torch.device:
-    """Return the GPU of the process with this rank on its machine, as torchrun counts them."""
+    """Return the GPU for a process by its rank on the machine, as torchrun counts."""
     count = torch.cuda.device_count()
     if rank >= count:
         raise ValueError(

@@ -1,6 +1,5 @@
-"""Judge a run under shifts, at its end or from its checkpoint; its folder keeps the result."""
+"""Judge a run under shifts, at its end or from its checkpoint, and keep the result."""
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,9 +16,8 @@ from toosure.data.corruptions import check_shift
 from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
-from toosure.runs.files import write_atomically
 from toosure.shifts.judge import Predict, Progress, judge_shifts
-from toosure.shifts.outside import OutsideSet, load_outside, source_of
+from toosure.shifts.ood_sets import OODSet, load_ood_set, source_of
 from toosure.shifts.plan import ShiftPlan, is_file_name, named_place
 from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
 from toosure.train.averages import Averages
@@ -31,22 +29,22 @@ from toosure.train.runtime import Runtime
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
 
-QUIET_SECONDS = 10.0  # between two lines that say how far the judging is
+QUIET_SECONDS = 10.0  # between two lines on the progress of judging
 
 
 class JudgingStopped(Exception):
-    """Say that judging was asked to stop before its end."""
+    """Judging was asked to stop before its end."""
 
 
 class Shifts:
-    """What a run is judged on at its end, loaded before it is trained: a wrong name fails early."""
+    """The images that a run is judged on, loaded before training, so that errors come early."""
 
     def __init__(self, config: RunConfig, data: Dataset, runtime: Runtime) -> None:
         assert runtime.shifts is not None
         self.plan = runtime.shifts.without(config.data)
         self.device = runtime.torch_device
         self.data = data
-        self.outside = outside_sets(self.plan, data, runtime)
+        self.outside = load_ood_sets(self.plan, data, runtime)
 
     def judge(self, predictor: nn.Module, step: int, progress: Progress | None) -> ShiftRecord:
         """Return the scores of a network that was trained for `step` steps."""
@@ -65,13 +63,13 @@ class Shifts:
         file: str = FILE,
     ) -> None:
         """Judge a network and keep the result in the folder of its run."""
-        record = self.judge(predictor, step, spoken(listener, should_stop))
-        write_record(writer, record, file)
-        listener.say(summary(record))
+        record = self.judge(predictor, step, progress_reporter(listener, should_stop))
+        writer.write_json(file, record.as_json())
+        listener.message(summary(record))
 
 
 def clean_temperature(predict: Predict, data: Dataset) -> float | None:
-    """Return the temperature that fits the validation images best; None where there is none."""
+    """Return the temperature that fits the validation images best; None if there is none."""
     if data.val is None or len(data.val) < 2:
         return None
     logits = predict(data.val.x).cpu()
@@ -81,24 +79,24 @@ def clean_temperature(predict: Predict, data: Dataset) -> float | None:
     return None if fit.note else float(fit.temperature)
 
 
-def outside_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OutsideSet]:
-    """Load the images that a run does not know; raise where it could not be judged on shifts."""
+def load_ood_sets(plan: ShiftPlan, data: Dataset, runtime: Runtime) -> list[OODSet]:
+    """Load the unknown images; raise if the run cannot be judged on shifts."""
     if len(data.inputs) != 3 or not len(data.test):
         raise ValueError("shifts are of test images: name a data set of images with a test set")
     for corruption in plan.corruptions:
         check_shift((corruption, plan.severities[0]), torch.empty(0, *data.inputs))
 
-    def load() -> list[OutsideSet]:
+    def load() -> list[OODSet]:
         root = runtime.data_root
         download = runtime.download
-        return [load_outside(word, plan, data.inputs, root, download) for word in plan.ood]
+        return [load_ood_set(word, plan, data.inputs, root, download) for word in plan.ood]
 
     # One process downloads while the others wait; then they find the files.
     return join(runtime.torch_device).in_turn(load) if runtime.download else load()
 
 
-def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:
-    """Return what says how far the judging is, now and then, and raises when it should stop."""
+def progress_reporter(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progress:
+    """Return a callback that reports progress now and then, and raises to stop."""
     last = time.monotonic()
 
     def progress(done: int, total: int, name: str) -> None:
@@ -106,34 +104,16 @@ def spoken(listener: ProgressListener, should_stop: Callable[[], bool]) -> Progr
         if should_stop():
             raise JudgingStopped
         if done == 0:
-            listener.say(f"judging {total} sets of images: clean, corrupted, unknown")
+            listener.message(f"judging {total} sets of images: clean, corrupted, unknown")
         elif time.monotonic() - last > QUIET_SECONDS:
             last = time.monotonic()
-            listener.say(f"judged {done} of {total} sets of images; next is {name}")
+            listener.message(f"judged {done} of {total} sets of images; next is {name}")
 
     return progress
 
 
-def write_record(writer: RunWriter, record: ShiftRecord, file_name: str = FILE) -> None:
-    """Keep a record in a run's folder, whole or not at all."""
-    content = file_content(record)
-    writer.write_file(file_name, lambda file: file.write(content))
-
-
-def write_record_to(path: Path, record: ShiftRecord) -> None:
-    """Write a record that belongs to no run, such as that of a mixture, whole or not at all."""
-    content = file_content(record)
-    write_atomically(path, lambda file: file.write(content))
-
-
-def file_content(record: ShiftRecord) -> bytes:
-    """Return a record as the file that keeps it."""
-    text = json.dumps(record.as_json(), indent=1, allow_nan=False) + "\n"
-    return text.encode()
-
-
 def summary(record: ShiftRecord) -> str:
-    """Say in a line what was found."""
+    """Return the results in one line."""
     cells = f"{len(record.corruptions)} corruptions x {len(record.severities)} severities"
     means = record.means()
     parts = [
@@ -150,12 +130,12 @@ def summary(record: ShiftRecord) -> str:
 
 
 def is_judged(run: Run, plan: ShiftPlan) -> bool:
-    """Whether a run's folder has all that a plan asks for."""
+    """Whether a run was judged on everything that a plan asks for."""
     return fulfils(ShiftRecord.read(run.shifts), plan, str(run.config.get("data", "")))
 
 
 def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
-    """Whether a record of a network that was trained on `data` has all that a plan asks for."""
+    """Whether a record has everything that a plan asks for, of a network trained on `data`."""
     if record is None or not record.covers(plan.corruptions, plan.severities):
         return False
     images = record.available if plan.images is None else min(plan.images, record.available)
@@ -167,7 +147,7 @@ def fulfils(record: ShiftRecord | None, plan: ShiftPlan, data: str) -> bool:
 
 
 def holds_images(record: ShiftRecord, word: str) -> bool:
-    """Whether a record has the images of a word of `--ood`, and not others of the same name."""
+    """Whether a record has the images of a word of `--ood`, not others under the same name."""
     name, place = named_place(word)
     kept = record.ood.get(name)
     if kept is None:
@@ -178,7 +158,7 @@ def holds_images(record: ShiftRecord, word: str) -> bool:
 
 
 def with_earlier_sets(record: ShiftRecord, earlier: ShiftRecord | None) -> ShiftRecord:
-    """Add the unknown sets that a record of the same test images and weights has."""
+    """Add the unknown sets of an earlier record of the same test images and weights."""
     if earlier is None or not record.same_images(earlier) or record.step != earlier.step:
         return record
     return replace(record, ood={**earlier.ood, **record.ood})
@@ -210,22 +190,22 @@ def judge_averages(writer: RunWriter, runtime: Runtime, progress: Progress | Non
     shifts = Shifts(run.config, run.data, runtime)
     for name, predictor in averages.predictors():
         record = shifts.judge(predictor, run.state["step"], progress)
-        write_record(writer, record, AVERAGE_FILE.format(name))
+        writer.write_json(AVERAGE_FILE.format(name), record.as_json())
 
 
 def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressListener) -> None:
-    """Judge a run that was trained before it was asked for shifts, where its weights are kept."""
+    """Judge a finished run that was not judged yet, if its weights are kept."""
     run = Run(writer.path)
     if runtime.shifts is None or run.status != "complete" or is_judged(run, runtime.shifts):
         return
     if not can_be_judged(run):
-        listener.say(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")
+        listener.message(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")
         return
 
     with runtime.cpu_threads(), interruptible() as stop, suppress(JudgingStopped):
-        progress = spoken(listener, lambda: stop.requested)
+        progress = progress_reporter(listener, lambda: stop.requested)
         judge_averages(writer, runtime, progress)  # first: the record below says that all is done
         record = judge_finished(run.path, runtime, progress)
         record = with_earlier_sets(record, ShiftRecord.read(run.shifts))
-        write_record(writer, record)
-        listener.say(summary(record))
+        writer.write_json(FILE, record.as_json())
+        listener.message(summary(record))

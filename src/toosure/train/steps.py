@@ -19,7 +19,7 @@ AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Step:
-    """Take a step on a batch, `step(batch, lr)`, and return the loss before it, on the device."""
+    """Take a step on a batch: `step(batch, lr)` returns the loss before it, on the device."""
 
     def __init__(
         self,
@@ -37,15 +37,17 @@ class Step:
         self.prepare = preparing(objective)
         self.clip = clip
         self.engine.bind(objective, optimizer)
-        if hasattr(objective, "one_pass"):  # of `prepare`, which runs uncompiled, and the loss
+        if hasattr(
+            objective, "one_pass"
+        ):  # `prepare`, which runs uncompiled, and the loss share a pass
             objective.one_pass = uncompiled(model) is model and asks_at_the_weights(optimizer)
 
         self.dtype = AUTOCAST_DTYPES.get(precision)
         self.device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(self.device) if precision == "fp16" else None
-        self.cache = True  # autocast keeps its casts; a graph must not
+        self.cache = True  # of autocast's casts; a graph must not cache them
 
-        # Set for a CUDA graph only: `prepare` in two halves, of which the second is recorded.
+        # Only for a CUDA graph: the two halves of `prepare`, of which the second is recorded.
         self.halves: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self.sizes: list[int] | None = None  # of the parts that a batch is cut into
 
@@ -67,7 +69,7 @@ class Step:
             return [self.prepare(self.model, part, lr, number) for number, part in enumerate(parts)]
 
     def descend(self, prepared: list[Any]) -> Tensor:
-        """Let the optimizer call the closure as often as it likes, and step."""
+        """Step; the optimizer calls the closure as often as it needs."""
         if self.halves:
             _, settle = self.halves
             with self.autocast_preparing():
@@ -130,16 +132,16 @@ class Step:
 
 
 def asks_at_the_weights(optimizer: Optimizer) -> bool:
-    """Whether an optimizer is known to ask for the first loss before it moves the weights.
+    """Whether an optimizer is known to compute the first loss before it moves the weights.
 
-    SAM's kind does too, but finds the layers whose statistics must not move twice by that pass.
+    SAM and its variants do, too, but need that pass to find the BatchNorm layers.
     """
     ours = type(optimizer).__module__.startswith(("torch.optim.", "toosure.optim."))
     return ours and not isinstance(optimizer, SAM)
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Load a state that was saved with or without a graph; settings that serve one stay as here."""
+    """Load a state that was saved with or without a graph; keep the settings for graphs."""
     settings = [{k: g[k] for k in GRAPH_SETTINGS if k in g} for g in optimizer.param_groups]
     optimizer.load_state_dict(state)
     for group, own in zip(optimizer.param_groups, settings, strict=True):

@@ -1,4 +1,4 @@
-"""What the training loop works on, built from a config and restored from the last checkpoint."""
+"""The state of a training run, built from a config and restored from the last checkpoint."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -123,20 +123,20 @@ class Training:
         return self.base_rates[0] * factor
 
     def end_epoch(self) -> None:
-        """Let the objective look at the network after an epoch, where it wants to."""
+        """Call the objective's `epoch_end`, if it has one."""
         if hasattr(self.objective, "epoch_end"):
             self.engine.share_statistics()
             self.objective.epoch_end(self.engine.evaluated)
 
     def after_step(self, step: int) -> None:
-        """Show the weights after a step to their averages, and to the controller."""
+        """Update the averages and the controller after a step."""
         if self.averages is not None:
             self.averages.update(step, self.batches.ends_epoch(step))
         if self.control is not None:
             self.control.step()
 
     def compare_best(self) -> None:
-        """Compare the row of this step, where there is one, with the best before it."""
+        """Compare the row of this step, if there is one, with the best so far."""
         if self.best is None or self.watch.last_measured != self.steps_taken:
             return
         self.watch.flush()
@@ -157,9 +157,8 @@ class Training:
     def check_divergence(self, now: bool = False) -> bool:
         """Return whether a loss or a row was not finite; read the losses when there are many.
 
-        `now` writes the deferred row and reads the losses in any case. Losses that are read are
-        forgotten; the first that is not finite marks the watch as diverged, and its step is kept
-        in `diverged_at`.
+        `now` writes the deferred row and reads the losses in any case. The first loss that is not
+        finite marks the watch as diverged, and `diverged_at` is its step.
         """
         if now:
             self.watch.flush()  # a deferred row may have diverged
@@ -183,7 +182,7 @@ class Training:
             self.writer.cut_back(-1)
         else:
             self.load_state_dict(state)
-            self.listener.say(f"{note}resumed at step {self.steps_taken}")
+            self.listener.message(f"{note}resumed at step {self.steps_taken}")
 
         self.writer.write_environment(self.environment())
         self.writer.set_status("running", self.steps_taken)

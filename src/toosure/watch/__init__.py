@@ -1,4 +1,4 @@
-"""The one thing that measures while a classifier trains, in our loop or in anybody's."""
+"""Measure a classifier while it trains, in our loop or in yours."""
 
 from toosure.watch.spacing import Spacing
 from toosure.watch.watch import Watch

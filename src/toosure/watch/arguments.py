@@ -1,8 +1,7 @@
-"""The arguments that a watch passes on to what measures curvature: which there are."""
+"""Check keyword arguments that `Watch` forwards to the curvature tracker."""
 
 import inspect
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
@@ -10,14 +9,15 @@ from torch import nn
 from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.functional_model import as_patterns
 from toosure.curvature.products.loss_curvature import LossCurvature
+from toosure.sentences import did_you_mean
 
 OWN = ("gather",)  # of weights that FSDP2 shards
-# What a watch gives them itself.
+# Arguments that the watch fills in itself.
 GIVEN = {"self", "model", "data", "loss", "quantities", "options", "group"}
 
 
 def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
-    """Raise where an argument is neither one of `named` nor one that is passed on.
+    """Raise on an argument that neither `named` nor the curvature tracker takes.
 
     >>> check_arguments(["rtol", "every_"], lambda model, every=20: None)
     Traceback (most recent call last):
@@ -26,8 +26,8 @@ def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
     passed_on = {*arguments_of(CurvatureTracker), *arguments_of(LossCurvature), *OWN} - GIVEN
     for name in names:
         if name not in passed_on:
-            near = get_close_matches(name, {*arguments_of(named), *passed_on} - {"self"}, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {sorted(passed_on)}"
+            known = {*arguments_of(named), *passed_on} - {"self"}
+            hint = did_you_mean(name, sorted(known), f"; there are {sorted(passed_on)}")
             raise TypeError(f"there is no argument {name!r}{hint}")
 
 
@@ -36,7 +36,7 @@ def arguments_of(function: Callable[..., object]) -> list[str]:
 
 
 def with_names(settings: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """Return settings with the choice `parameters` by name: what is measured may be a copy."""
+    """Return settings with `parameters` as names, because a copy of the model may be measured."""
     if settings.get("parameters") is None:
         return settings
     return {**settings, "parameters": as_patterns(model, settings["parameters"])}

@@ -1,9 +1,9 @@
-"""Rows in the background, so that a GPU's queue never drains.
+"""Rows in the background, so that the queue of a GPU never runs empty.
 
-A row that is due takes a copy of the weights and returns. It is observed from that copy when the
-next row is due, on a stream of its own beside the queued steps; its metrics are computed by
-processes beside this one; and it is written one row later, or after half a second without a new
-row. `Watch` sees only `DeferredRows`.
+A row that is due copies the weights and returns. When the next row is due, the copy is observed on
+a separate stream, while training steps wait in the queue. Helper processes compute the metrics, and
+the row is written one row later, or after half a second without a new row. `Watch` sees only
+`DeferredRows`.
 """
 
 import math
@@ -29,9 +29,9 @@ MAX_AGE = 0.5  # seconds after which deferred rows are written, if no new row ha
 
 
 class Background:
-    """Two threads that make calls; with `processes` they mostly wait for one that computes.
+    """Two threads that make calls; with `processes` each hands its calls to a helper process.
 
-    A thread keeps to one core: a small array is not shared out among many.
+    A thread uses one core: splitting small arrays among several would cost more than it gains.
     """
 
     def __init__(self, processes: bool) -> None:
@@ -41,16 +41,16 @@ class Background:
             start_processes(THREADS)
 
     def submit(self, call: Callable[[], Answer], here: bool = False) -> Callable[[], Answer]:
-        """Start a call; what comes back waits for its result, or raises what it raised.
+        """Start a call, and return a function that waits for its result or raises its error.
 
-        `here` keeps it in this process.
+        With `here` the call stays in this process.
         """
         if self._processes and not here:
             return self._threads.submit(in_a_process, call).result
         return self._threads.submit(call).result
 
     def close(self) -> None:
-        """Wait for the calls under way, and let the threads go."""
+        """Wait for the calls under way, then stop the threads."""
         self._threads.shutdown()
 
 
@@ -60,7 +60,7 @@ class PendingRow:
 
     row: Row
     values: list[Callable[[], Numbers]]  # each waits for the numbers of one split
-    write_snapshot: Callable[[], None]  # waits for the write, where one is due
+    write_snapshot: Callable[[], None]  # waits for the write, if one is due
     snapshot_due: bool  # a snapshot is scheduled; its write has started
 
     def wait(self) -> None:
@@ -74,11 +74,9 @@ class PendingRow:
 class DeferredRows(RowMaker):
     """Make rows while training goes on; their numbers are those of `RowMaker`.
 
-    Where there is no copy of the weights the model is observed at once, and only the metrics are
-    deferred. `max_age` is the time after which a row should be written.
+    Without a copy of the weights the model is observed at once, and only the metrics are deferred.
+    A row is written after `max_age` seconds, even if no other row has started.
     """
-
-    defers = True
 
     def __init__(
         self,
@@ -100,7 +98,7 @@ class DeferredRows(RowMaker):
         self.last_started = math.inf
 
     def start(self, row: Row, snapshot_due: bool) -> None:
-        """Take the weights of this moment; the row is observed when the next one is due."""
+        """Copy the current weights; the row is observed when the next one is due."""
         row["seconds"] = self.last_started = self.stopwatch.seconds
         self.waiting = row, snapshot_due
         if self.weights is None:
@@ -109,7 +107,7 @@ class DeferredRows(RowMaker):
             self.weights.take()
 
     def advance(self) -> None:
-        """Observe the model for the row that waits, and write the row before it."""
+        """Observe the model for the waiting row, and write the previous one."""
         if self.waiting is None:
             return
         row, snapshot_due = self.waiting
@@ -124,7 +122,7 @@ class DeferredRows(RowMaker):
             snapshot = self.background.submit(write_snapshot, here=True)
         pending = PendingRow(row, self.start_values(observations), snapshot, snapshot_due)
 
-        # The metrics of the row before have had the time of all this.
+        # Meanwhile the metrics of the previous row were computed.
         previous = self.pending
         self.pending = pending
         self.write(previous)
@@ -153,15 +151,16 @@ class DeferredRows(RowMaker):
         else:
             self.weights.wait()
 
-    def is_overdue(self) -> bool:
-        return self.stopwatch.seconds - self.last_started > self.max_age
-
     def flush(self) -> None:
         self.advance()
         pending = self.pending
         self.pending = None
         self.write(pending)
         self.last_started = math.inf
+
+    def flush_overdue(self) -> None:
+        if self.stopwatch.seconds - self.last_started > self.max_age:
+            self.flush()
 
     def discard(self) -> None:
         if self.pending is not None:
@@ -171,7 +170,8 @@ class DeferredRows(RowMaker):
         self.last_started = math.inf
         super().discard()
 
-    def refresh_weights(self) -> None:
+    def end(self) -> None:
+        super().end()
         if self.weights is not None:
             self.weights.take()
 
@@ -188,7 +188,7 @@ def make_row_maker(
     weights: WeightsCopy | None,
     flush_early: bool,
 ) -> RowMaker:
-    """Return what makes the rows of a watch: at once, or deferred."""
+    """Return a maker of rows: `RowMaker`, or `DeferredRows` with `defer`."""
     if not defer:
         return RowMaker(measurer, sink, stopwatch, notify)
     max_age = MAX_AGE if flush_early else math.inf

@@ -1,8 +1,8 @@
-"""The predictions of the best moment: those at the step of least validation NLL."""
+"""The predictions at the step with the lowest validation NLL (`--measure best`)."""
 
 import math
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,10 +15,11 @@ LabelledRows = tuple[nn.Module, Tensor, Tensor]  # a model, its inputs, labels
 
 
 class BestPredictions:
-    """Keep the logits of the held-out splits at the measured step where validation NLL was least.
+    """Keep the logits of the held-out splits from the row with the lowest validation NLL.
 
-    The first of equal ones is kept. `test`, a model with inputs and labels, is only looked at when
-    a step is the best so far. NLL, not the criterion, decides, so that losses can be compared.
+    Of equal rows the first is kept. `test` is a model with inputs and labels; it runs only when a
+    step is the best so far. NLL decides, not the criterion, so that runs with different losses
+    compare. `train/best.py` keeps weights instead of logits, and can end a run early.
     """
 
     def __init__(self, test: LabelledRows | None = None) -> None:
@@ -28,7 +29,7 @@ class BestPredictions:
         self.arrays: dict[str, Tensor] = {}
 
     def compare(self, step: int, val: Observation) -> None:
-        """Compare a step with the best so far, and keep its logits where it is better."""
+        """Compare a step with the best so far, and keep its logits if it is better."""
         with known_logits():
             now = float(nll(val.logits, val.labels))
         if not now < self.nll:
@@ -42,10 +43,10 @@ class BestPredictions:
             self.arrays["test_logits"] = logits_of(model, x).cpu()
             self.arrays["test_labels"] = labels.cpu()
 
-    def write(self, file: BinaryIO) -> None:
-        """Write `best.npz`: logits and labels by split, the step and its NLL."""
-        arrays: Any = {name: value.numpy() for name, value in self.arrays.items()}
-        np.savez(file, **arrays, step=np.array(self.step), val_nll=np.array(self.nll))
+    def named_arrays(self) -> dict[str, np.ndarray]:
+        """Return what `best.npz` holds: logits and labels by split, the step and its NLL."""
+        arrays = {name: value.numpy() for name, value in self.arrays.items()}
+        return arrays | {"step": np.array(self.step), "val_nll": np.array(self.nll)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.step, "nll": self.nll, "kept": dict(self.arrays)}

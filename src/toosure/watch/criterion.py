@@ -1,4 +1,4 @@
-"""The criterion as it is watched: one number per split, the mean over its examples."""
+"""The criterion that is watched: one number per split, the mean over its examples."""
 
 from collections.abc import Callable
 from copy import copy
@@ -15,7 +15,7 @@ Criterion = Callable[[Tensor, Tensor], Tensor]  # of (logits, labels)
 
 
 def check_criterion(loss: Criterion) -> None:
-    """Raise where a loss cannot be called, or gives one value per example."""
+    """Raise if a loss cannot be called, or gives one value per example."""
     if not callable(loss):
         raise ValueError(
             f"loss must be callable as loss(logits, labels); got {loss!r}: give a module such as "
@@ -29,16 +29,15 @@ def check_criterion(loss: Criterion) -> None:
 
 
 def ignored_label(loss: Criterion | None) -> int:
-    """Return the label of rows that do not count: the loss's `ignore_index`, else torch's -100."""
+    """Return the label of ignored rows: the loss's `ignore_index`, or torch's default, -100."""
     return int(getattr(loss, "ignore_index", -100))
 
 
-def curved(loss: Criterion) -> Criterion | MSE:
-    """Return that of which curvature is taken: the same mean, without statistics of the batch.
+def curvature_loss(loss: Criterion) -> Criterion | MSE:
+    """Return the loss whose Hessian is measured: the same mean, without batch statistics.
 
-    A network that ends in log_softmax and is trained by NLLLoss has the curvature of cross-entropy
-    at its outputs, since log_softmax leaves them as they are; NLLLoss alone is linear in them, and
-    its Gauss-Newton matrix would be 0.
+    NLLLoss becomes cross-entropy. The outputs of a network that ends in log_softmax do not change
+    under another log_softmax, but NLLLoss is linear in them, so its Gauss-Newton matrix would be 0.
     """
     if isinstance(loss, MSELoss):
         return MSE(loss.scale)
@@ -53,9 +52,9 @@ def curved(loss: Criterion) -> Criterion | MSE:
 
 
 class BinaryCriterion:
-    """A loss of one logit per example, as a loss of two columns of logits (N, 2).
+    """Apply a loss of one logit per example to two columns of logits (N, 2).
 
-    The loss sees the logits as the model gives them, (N,) or (N, 1), and labels as floats.
+    The loss gets the logits in the model's shape, (N,) or (N, 1), and labels as floats.
     """
 
     def __init__(self, loss: Criterion, ndim: int) -> None:
@@ -70,22 +69,22 @@ class BinaryCriterion:
 
 
 def binary_criterion(loss: Criterion | None, ndim: int) -> Criterion:
-    """Return the criterion of two columns that a model with one output is watched by.
+    """Return a criterion of two columns for a model with one output.
 
-    The binary cross-entropy is exactly the cross-entropy of the columns, whose curvature has a
-    closed form; our own losses take two columns as they are.
+    Binary cross-entropy equals the cross-entropy of the two columns, and the curvature of that has
+    a closed form. Losses of this package take two columns directly.
     """
     if loss is None:
         return nn.CrossEntropyLoss()
     if isinstance(loss, nn.BCELoss) or loss is F.binary_cross_entropy:
         raise ValueError(
-            "the loss takes probabilities, and a watch needs a model that gives logits: leave out "
-            "its last Sigmoid, and train with BCEWithLogitsLoss"
+            "the loss takes probabilities, but a watch needs logits: remove the model's last "
+            "Sigmoid, and train with BCEWithLogitsLoss"
         )
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         raise ValueError(
-            f"the model has one output per example, of which {type(loss).__name__} learns nothing: "
-            "train it with BCEWithLogitsLoss, or give it one output per class"
+            f"{type(loss).__name__} needs one output per class; the model has one output: use "
+            "BCEWithLogitsLoss"
         )
 
     if type(loss) is nn.BCEWithLogitsLoss and loss.weight is None and loss.pos_weight is None:

@@ -1,4 +1,4 @@
-"""Which examples of a data set are drawn: those a loader can give, by class in proportion."""
+"""Choose the examples to measure: stratified by class, from what the loader can reach."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ EVERY_EXAMPLE = (SequentialSampler, RandomSampler, DistributedSampler)
 
 
 def indices_of(loader: "DataLoader[Any] | None", source: Any) -> Sequence[int] | None:
-    """Return the examples of a data set that a loader can give; None where only it knows."""
+    """Return the indices that a loader can reach; None if only the loader knows them."""
     by_index = hasattr(source, "__getitem__") and hasattr(source, "__len__")
     if not by_index or isinstance(source, IterableDataset):
         return None
@@ -35,9 +35,9 @@ def indices_of(loader: "DataLoader[Any] | None", source: Any) -> Sequence[int] |
 
 
 def sampler_of(loader: "DataLoader[Any]") -> object:
-    """Return what chooses the examples of a loader; None where that is not known.
+    """Return the sampler of a loader; None if it is not known.
 
-    Accelerate gives each process a share of the batches of a sampler; all of them are meant here.
+    Accelerate gives each process a share of the sampler's batches; the whole sampler is returned.
     """
     batches: Any = loader.batch_sampler
     if loader.batch_size is None and type(batches).__name__ != "BatchSamplerShard":
@@ -47,7 +47,7 @@ def sampler_of(loader: "DataLoader[Any]") -> object:
 
 
 def known_labels(source: Any, key: LabelsOf) -> Tensor | None:
-    """Return the labels of a data set, (N,), where they are known without reading its examples."""
+    """Return the labels of a data set, (N,); None if they need reading every example."""
     if hasattr(source, "indices") and hasattr(source, "dataset"):  # a Subset
         whole = known_labels(source.dataset, key)
         return None if whole is None else whole[torch.as_tensor(source.indices)]
@@ -73,7 +73,7 @@ def known_labels(source: Any, key: LabelsOf) -> Tensor | None:
 
 
 def chosen_rows(count: int, wanted: int, labels: Tensor | None, seed: int) -> tuple[Tensor, bool]:
-    """Draw rows in random order, by class in proportion where labels are known; say if so.
+    """Draw rows in random order; stratify by class if labels are known, and return whether.
 
     >>> rows, stratified = chosen_rows(100, 10, torch.arange(100) % 5, seed=0)
     >>> (torch.arange(100) % 5)[rows].bincount(), stratified
@@ -92,7 +92,7 @@ def chosen_rows(count: int, wanted: int, labels: Tensor | None, seed: int) -> tu
     missing = wanted - int(quotas.sum())
     quotas[(shares - quotas).argsort(descending=True, stable=True)[:missing]] += 1
 
-    # The place of each row among those of its class, in the random order.
+    # The rank of each row within its class, in the random order.
     by_class = classes.argsort(stable=True)
     starts = sizes.cumsum(0) - sizes
     places = torch.empty_like(by_class)

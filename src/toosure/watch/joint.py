@@ -1,4 +1,4 @@
-"""A watch in several processes: one model, one collective for the outputs, one end."""
+"""A watch in several processes: shared outputs, shared buffers, shared errors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from toosure.processes.sync_batch_norm import norm_statistics
 
 
 class JointMeasurement:
-    """Let all processes measure the model of the first, each on its share of the examples."""
+    """Measure the first process's model in all processes, each on its share of the examples."""
 
     def __init__(self, processes: Processes, model: nn.Module, objective: object) -> None:
         self.processes = processes
@@ -24,10 +24,11 @@ class JointMeasurement:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Inside, the buffers are the first process's; a process that is lost is a sentence.
+        """Use the first process's buffers inside, and turn a lost process into one sentence.
 
-        In DDP the running statistics of BatchNorm differ between processes until the next pass.
-        Those of the first are saved with the model, so they are measured, and nobody's change.
+        Under DDP the running statistics of BatchNorm differ between processes until the next pass.
+        The first process's statistics are saved with the model, so these are measured. Every
+        process has its own back afterwards.
         """
         if self.processes.count == 1:
             yield
@@ -35,7 +36,7 @@ class JointMeasurement:
 
         own = [buffer.clone() for buffer in self.buffers]
         try:
-            with naming_lost_processes(self.processes):
+            with explaining_lost_processes(self.processes):
                 self.processes.copy_from_first(self.buffers)
                 yield
         finally:
@@ -46,7 +47,7 @@ class JointMeasurement:
     def gathered(
         self, own_outputs: Callable[[], list[Tensor]], counts: Sequence[int]
     ) -> list[Tensor]:
-        """Return the outputs of all processes on each split, of so many rows; or fail together."""
+        """Return the outputs of all processes on each split; if one process fails, all raise."""
         outputs: list[Tensor] = []
         error: Exception | None = None
         try:
@@ -60,7 +61,7 @@ class JointMeasurement:
         return self.processes.gathered_together(outputs, counts)
 
     def fail(self, error: Exception | None) -> None:
-        """Raise this process's error, or a sentence about that of another."""
+        """Raise this process's error, or one that names the process that failed."""
         text = "" if error is None else f"{type(error).__name__}: {error}"
         texts = self.processes.everyones(text)
         if error is not None:
@@ -73,8 +74,8 @@ class JointMeasurement:
 
 
 @contextmanager
-def naming_lost_processes(processes: Processes) -> Iterator[None]:
-    """Inside, the error of a collective whose other side is gone becomes a sentence."""
+def explaining_lost_processes(processes: Processes) -> Iterator[None]:
+    """Turn the error of a collective into one sentence if another process is gone."""
     try:
         yield
     except RuntimeError as error:
@@ -87,7 +88,7 @@ def naming_lost_processes(processes: Processes) -> Iterator[None]:
 
 
 def processes_of(processes: "Processes | Literal['all']", device: torch.device) -> Processes:
-    """Return the processes that measure together; "all" are those of torch.distributed."""
+    """Return the processes that measure together; "all" means those of torch.distributed."""
     if processes == "all":
         return join(device)
     if not isinstance(processes, Processes):
@@ -98,6 +99,6 @@ def processes_of(processes: "Processes | Literal['all']", device: torch.device) 
 
 
 def without_ddp(model: nn.Module) -> nn.Module:
-    """Return the network inside DistributedDataParallel, whose own forward makes processes wait."""
+    """Return the network inside DistributedDataParallel, whose forward waits for the others."""
     inner = getattr(model, "_orig_mod", model)  # torch.compile around it
     return inner.module if isinstance(inner, DistributedDataParallel) else model

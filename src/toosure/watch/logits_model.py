@@ -1,6 +1,6 @@
-"""A model as the watch reads it: rows in, logits (n, C) out, whatever it takes and gives.
+"""Wrap any model as a function from rows to logits (n, C).
 
-Each class wraps a model and shares its parameters; `as_rows` picks those that a split needs.
+Each class wraps a model and shares its parameters; `as_rows` picks the wrappers of a split.
 """
 
 from contextlib import suppress
@@ -29,7 +29,7 @@ from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.probability_outputs import check_no_sigmoid
 from toosure.watch.sample import Sample
 
-MAX_FIRST = 1024  # examples of a first look
+MAX_FIRST = 1024  # examples of the first pass
 MAX_LOGITS = 1 << 27  # of a split whose examples have many rows: 512 MB in float32
 
 
@@ -44,8 +44,8 @@ class Rows:
     per_example: float = 1.0  # how many rows an example has: tokens, pixels
 
 
-class LogitsOf(nn.Module):
-    """A model that gives an object or a dict with `logits`, as those of transformers."""
+class ExtractLogits(nn.Module):
+    """Return the `logits` of a model that gives an object or a dict, as in transformers."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ class LogitsOf(nn.Module):
 
 
 class TwoLogits(nn.Module):
-    """A model with one logit z per example, as one with two: [0, z].
+    """Return two logits per example, [0, z], of a model with one logit z.
 
-    The columns come from a frozen linear layer, which certified bounds know.
+    A frozen linear layer makes the columns, because certified bounds know linear layers.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -74,7 +74,7 @@ class TwoLogits(nn.Module):
 
 
 class LabelLogits(nn.Module):
-    """A model with K independent logits z per example, as one with two at K places: [0, z]."""
+    """Return [0, z] for each of K independent logits z per example."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -85,11 +85,11 @@ class LabelLogits(nn.Module):
         return torch.stack([torch.zeros_like(logits), logits], -1)
 
 
-class HeldInputs(nn.Module):
-    """A model on inputs that are held here: called with the numbers of rows.
+class IndexedInputs(nn.Module):
+    """Call a model on stored inputs by the indices of rows.
 
-    So several inputs are one tensor to whoever measures. Floating inputs follow the type of the
-    weights, which curvature raises to float32.
+    So the measuring code sees one tensor, whatever the model takes. Floating-point inputs get the
+    type of the weights, which curvature raises to float32.
     """
 
     def __init__(self, model: nn.Module, inputs: Inputs) -> None:
@@ -102,11 +102,11 @@ class HeldInputs(nn.Module):
         return called_with(self.model, inputs_as_type(rows_of(self.inputs, rows), dtype))
 
 
-class PlacesOf(nn.Module):
-    """A model with logits at many places of an example (tokens, pixels): called with places.
+class PositionLogits(nn.Module):
+    """Return the logits of single positions (tokens, pixels) of examples, by their indices.
 
-    A place is numbered `example * places + place`. Each example is passed through once, however
-    many of its places are asked.
+    A position has the index `example * positions + position`. Each example passes the model once,
+    however many of its positions are asked for.
     """
 
     def __init__(self, model: nn.Module, shape: torch.Size) -> None:
@@ -115,18 +115,18 @@ class PlacesOf(nn.Module):
         self.shape = shape  # of the labels of one example: (T,) or (H, W)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        places = self.shape.numel()
-        examples, which = (numbers // places).unique(return_inverse=True)
+        positions = self.shape.numel()
+        examples, which = (numbers // positions).unique(return_inverse=True)
         logits = classes_last(self.model(examples), self.shape)
-        return logits.flatten(1, -2)[which, numbers % places]
+        return logits.flatten(1, -2)[which, numbers % positions]
 
 
 def as_rows(
     name: str, model: nn.Module, sample: Sample, loss: Criterion | None, device: torch.device
 ) -> Rows:
-    """Bring a split to the device, as rows with one label and one row of logits each.
+    """Move a split to the device as rows, each with one label and one row of logits.
 
-    What a model gives is seen from its first two examples.
+    The model's outputs on its first two examples decide which wrappers it needs.
     """
     inputs = moved(sample.inputs, device)
     labels = sample.labels.to(device)
@@ -135,7 +135,7 @@ def as_rows(
     if isinstance(inputs, Tensor):
         x = inputs
     else:
-        model = HeldInputs(model, inputs)
+        model = IndexedInputs(model, inputs)
         x = torch.arange(len(labels), device=device)
 
     model, x, outputs = as_logits_model(model, x)
@@ -144,9 +144,9 @@ def as_rows(
         return Rows(TwoLogits(model), x, y, binary_criterion(loss, outputs.ndim))
 
     loss = nn.CrossEntropyLoss() if loss is None else loss
-    held = HeldInputs(model, inputs) if isinstance(inputs, Tensor) else model
+    held = IndexedInputs(model, inputs) if isinstance(inputs, Tensor) else model
     if outputs.ndim > 2:
-        return rows_of_places(name, held, labels, outputs, loss)
+        return rows_of_positions(name, held, labels, outputs, loss)
     if isinstance(loss, nn.BCEWithLogitsLoss) and labels.shape[1:] == outputs.shape[1:]:
         return rows_of_labels(name, held, labels, outputs, loss)
 
@@ -160,14 +160,14 @@ def as_rows(
 
 
 def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, Tensor]:
-    """Return a model as one that gives its logits as a tensor; its inputs; its first logits.
+    """Return the model with a tensor of logits as output, its inputs, and its first logits.
 
-    Inputs come in a type that the model takes: their own, or that of its weights. A model whose one
-    output is a probability is refused.
+    The inputs keep their type if the model takes it, else they get the type of the weights. A model
+    with one probability as output is refused.
     """
     x, outputs = first_outputs(model, x)
     if not isinstance(outputs, Tensor):
-        model = LogitsOf(model)
+        model = ExtractLogits(model)
         outputs = logits_in(outputs)
     if is_one_column(outputs):
         check_no_sigmoid(model, x)
@@ -175,12 +175,12 @@ def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, Ten
 
 
 def check_takes_classes(loss: Criterion, classes: int) -> None:
-    """Raise where torch's loss compares outputs (N, C) with labels of that shape, not classes."""
+    """Raise if a loss needs labels of the outputs' shape (N, C), and the labels are classes."""
     if isinstance(loss, nn.BCEWithLogitsLoss | nn.MSELoss):
         ours = "toosure.losses.MSELoss()" if isinstance(loss, nn.MSELoss) else "CrossEntropyLoss()"
         raise ValueError(
-            f"the model has {classes} outputs per example and the labels are numbers of classes, "
-            f"which {type(loss).__name__} does not take: give {ours}, or labels (N, {classes})"
+            f"{type(loss).__name__} needs labels (N, {classes}), like the model's outputs; got "
+            f"class numbers: give {ours}, or labels (N, {classes})"
         )
 
 
@@ -189,38 +189,38 @@ def rows_of_labels(
 ) -> Rows:
     """Return independent labels (N, K) as rows of two classes: every label of every example.
 
-    So all quantities are those of the entries pooled, and class 1 is a label that is given.
+    All quantities are then of the pooled entries; class 1 means that the label is present.
     """
     if loss.weight is not None or loss.pos_weight is not None:
         raise ValueError(
-            "a watch of several labels per example takes a BCEWithLogitsLoss without weights: give "
-            "`loss=nn.BCEWithLogitsLoss()` to the watch, and train with your own"
+            "with several labels per example a watch takes BCEWithLogitsLoss without weights: give "
+            "the watch `loss=nn.BCEWithLogitsLoss()`, and train with your own"
         )
     check_no_sigmoid(model, torch.arange(min(2, len(labels)), device=labels.device))
     given = binary_labels(labels.reshape(-1)).reshape(labels.shape)
     two = torch.stack([torch.zeros_like(outputs), outputs], -1)
-    return rows_of_places(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())
+    return rows_of_positions(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())
 
 
-def rows_of_places(
+def rows_of_positions(
     name: str, model: nn.Module, labels: Tensor, outputs: Tensor, loss: Criterion
 ) -> Rows:
     """Return tokens or pixels as rows, without those that are ignored."""
     shape = labels.shape[1:]
     classes = classes_last(outputs, shape).shape[-1]
 
-    # As many whole examples as have logits that can be kept: they are in random order.
-    kept = not_ignored(name, labels, loss).flatten(1)  # (N, places)
+    # Keep as many whole examples as fit; they are in random order.
+    kept = not_ignored(name, labels, loss).flatten(1)  # (N, positions)
     fits = kept.sum(1).cumsum(0) <= MAX_LOGITS // classes
     examples = max(1, int(fits.sum()))
     numbers = kept[:examples].flatten().nonzero().flatten()
 
     y = as_labels(labels[:examples].flatten()[numbers], len(numbers), classes)
-    return Rows(PlacesOf(model, shape), numbers, y, loss, len(numbers) / examples)
+    return Rows(PositionLogits(model, shape), numbers, y, loss, len(numbers) / examples)
 
 
 def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:
-    """Return which labels count, those that are not the loss's `ignore_index`; raise if none."""
+    """Return which labels differ from the loss's `ignore_index`; raise if none does."""
     kept = labels != ignored_label(loss)
     if not bool(kept.any()):
         raise ValueError(f"every label of {name} is ignored: give labels of at least one row")
@@ -228,10 +228,11 @@ def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:
 
 
 def first_outputs(model: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
-    """Return the inputs as a model takes them, and what it gives for the first ones.
+    """Return the inputs in a type that the model takes, and its first outputs.
 
-    Where it does not take the type of the inputs (float64 of NumPy), that of its weights is tried:
-    the loop will convert them, too. And more examples, as it may be made for one size of batch.
+    If the model fails on the inputs' own type (float64 from NumPy), the type of its weights is
+    tried, to which the training loop must convert as well. Then the same with more examples,
+    because the model may need a certain batch size.
     """
     types = dict.fromkeys((x.dtype, next(model.parameters()).dtype))
     with evaluating(model), torch.no_grad(), resharded_after(model):
@@ -240,7 +241,7 @@ def first_outputs(model: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
                 with suppress(RuntimeError):
                     outputs = model(as_type(x[:count], dtype))
                     return as_type(x, dtype), outputs
-        return x, model(x[:MAX_FIRST])  # fails, in the words of the model
+        return x, model(x[:MAX_FIRST])  # raises the model's own error
 
 
 def classes_last(logits: Tensor, shape: torch.Size) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is measured: the network as it predicts, on the examples of each split."""
+"""Observe the network on the examples of each split."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,19 +15,19 @@ from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.best import BestPredictions, LabelledRows
 from toosure.watch.criterion import Criterion, ignored_label
-from toosure.watch.joint import JointMeasurement, naming_lost_processes
+from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
+from toosure.watch.joint import JointMeasurement, explaining_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource
 from toosure.watch.split import Observation, WatchedSplit
-from toosure.watch.whole_weights import MAX_GATHERED, WholeWeights
 
 Data = Any  # (inputs, labels), a DataLoader, a Dataset, a dict of tensors: see `sample.py`
 Observations = Mapping[str, Observation]  # by the name of the split
 
 
 class Measurer:
-    """Observe a network on its splits, and keep what the next observation needs."""
+    """Observe a network on its splits, and keep the state that the next observation needs."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Measurer:
         processes = settings.get("processes", ALONE)
         check_objective(objective, measure)
         check_sharded(model, processes)
-        weights = WholeWeights(model, measure, settings.pop("gather", MAX_GATHERED))
+        weights = GatheredWeights(model, measure, settings.pop("gather", MAX_GATHERED))
         self.gathered = weights.gathered
-        self.marks = weights.marks  # what a row says of it
+        self.marks = weights.marks  # entries of every row about it
         model = model if self.gathered is None else self.gathered.model
         measure = weights.measure
         predictor = predictor_of(model, objective)
         source.reader.learn_from(model, ignored_label(loss))
-        self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split came about
+        self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split were drawn
         self.splits: dict[str, WatchedSplit] = {}
         for name, data in splits.items():
             if data is None:
@@ -72,21 +72,21 @@ class Measurer:
 
         self.together = processes.count > 1
         self.joint = JointMeasurement(processes, model, objective)
-        with naming_lost_processes(processes):
+        with explaining_lost_processes(processes):
             check_same_everywhere(self.notes, processes)
 
         self.best: BestPredictions | None = None
         if "best" in measure:
             if "val" not in self.splits:
                 raise ValueError(
-                    "best is by validation data: give val, or leave best out of measure"
+                    "measure=best needs validation data: give val, or leave best out of measure"
                 )
             self.best = BestPredictions(self._test_rows(predictor, test, source))
 
     def _test_rows(
         self, predictor: nn.Module, test: Data | None, source: ExampleSource
     ) -> LabelledRows | None:
-        """Return the test set as the model reads it, if there is one; it may be on the disk."""
+        """Return the test set in the form that the model takes; its images may be on disk."""
         if isinstance(test, Split) and (not len(test) or isinstance(test.x, ImageFiles)):
             return (predictor, test.x.to(self.device), test.y) if len(test) else None
         if test is None:
@@ -97,7 +97,7 @@ class Measurer:
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""
         if self.gathered is not None:
-            with naming_lost_processes(self.joint.processes):
+            with explaining_lost_processes(self.joint.processes):
                 self.gathered.refresh()
         if self.together:
             observations = self.observe_together()
@@ -108,7 +108,7 @@ class Measurer:
         return observations
 
     def observe_together(self) -> dict[str, Observation]:
-        """Observe with all processes, which exchange the outputs on all splits at once."""
+        """Observe in all processes; they exchange the outputs on all splits in one collective."""
         splits = list(self.splits.values())
 
         def own_outputs() -> list[Tensor]:
@@ -122,7 +122,7 @@ class Measurer:
             }
 
     def snapshot(self, observations: Observations) -> dict[str, np.ndarray]:
-        """Return what the report's slider moves through, of all splits."""
+        """Return the arrays of a snapshot of all splits, for the slider of the report."""
         arrays: dict[str, np.ndarray] = {}
         for name, observation in observations.items():
             arrays |= self.splits[name].snapshot(observation)
@@ -152,14 +152,14 @@ class Measurer:
 
 
 class Predictor(nn.Module):
-    """A model as its objective predicts with it."""
+    """Predict with a model in the way its objective does."""
 
     def __init__(self, model: nn.Module, objective: HasPredict) -> None:
         super().__init__()
         self.model = model
         self.predict = objective.predict  # not registered: its state is not the model's
 
-        # Of a random prediction, curvature is that of the prediction without noise.
+        # If the prediction is random, curvature is measured without the noise.
         self.mean_network: Predictor | None = None
         if isinstance(objective, HasMeanPredict):
             self.mean_network = Predictor(model, MeanPrediction(objective))
@@ -169,23 +169,23 @@ class Predictor(nn.Module):
 
 
 class MeanPrediction:
-    """What an objective that predicts at random predicts without its noise."""
+    """Predict without noise with an objective whose prediction is random."""
 
     def __init__(self, objective: HasMeanPredict) -> None:
         self.predict = objective.mean_predict
 
 
 def predictor_of(model: nn.Module, objective: object = None) -> nn.Module:
-    """Return what gives the logits to measure: the model, or the objective's prediction."""
+    """Return the module whose logits are measured: the model, or the objective's prediction."""
     return Predictor(model, objective) if isinstance(objective, HasPredict) else model
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return where a network's parameters are; raise on what is no network."""
+    """Return the device of a network's parameters; raise if it is not a network."""
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f"model must be a torch.nn.Module; got {type(model).__name__}: put a function of one "
-            "into the forward of a Module that holds it"
+            f"model must be a torch.nn.Module; got {type(model).__name__}: call your function in "
+            "the forward of a Module"
         )
     first = next(model.parameters(), None)
     if first is None:
@@ -194,7 +194,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def check_objective(objective: object, measure: Sequence[str]) -> None:
-    """Raise on a measure that the objective's prediction cannot have, with its reason."""
+    """Raise on a measure that the objective refuses, with its reason."""
     refused: Mapping[str, str] = getattr(objective, "refused_measures", {})
     for name in measure:
         if name in refused:
@@ -202,7 +202,7 @@ def check_objective(objective: object, measure: Sequence[str]) -> None:
 
 
 def check_sharded(model: nn.Module, processes: Processes) -> None:
-    """Raise where FSDP2 shards the weights over processes that do not measure together."""
+    """Raise if FSDP2 shards the weights over processes that do not measure together."""
     ranks = ranks_of(model.parameters())
     if ranks and processes.count == 1 < processes_in(ranks):
         raise ValueError(
@@ -213,7 +213,7 @@ def check_sharded(model: nn.Module, processes: Processes) -> None:
 
 
 def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
-    """Raise on what cannot be measured on rows of this kind."""
+    """Raise on measures that rows of this kind do not allow."""
     if rows.per_example != 1 and "jacobian_norm" in measure:
         raise ValueError(
             f"jacobian_norm is a norm per example, and an example of {name} has many rows of "
@@ -222,22 +222,22 @@ def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
 
     if name == "train" and "certificate" in measure and not rows.x.is_floating_point():
         raise ValueError(
-            "a certificate moves the inputs within a radius, and those of train are not one tensor "
-            "of floating numbers: leave it out of measure"
+            "a certificate needs inputs that are one floating-point tensor, which those of train "
+            "are not: leave it out of measure"
         )
 
     many_rows = rows.per_example != 1 or not rows.x.is_floating_point()
     if name == "train" and "sam_theory" in measure and many_rows:
         raise ValueError(
-            "sam_theory is of a batch of single examples, and those of train are sequences or not "
-            "one tensor of floating numbers: leave it out of measure"
+            "sam_theory needs examples with one label and inputs that are one floating-point "
+            "tensor, which those of train are not: leave it out of measure"
         )
 
 
 def patterns_inside(
     outer: nn.Module, model: nn.Module, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Let the patterns `parameters` mean the model's own names where it is wrapped in another."""
+    """Add the wrapper's prefix to the patterns in `parameters`, which name the model's own."""
     patterns = settings.get("parameters")
     if patterns is None or outer is model:
         return dict(settings)

@@ -1,7 +1,7 @@
-"""Processes beside this one that compute metrics: here, Python's lock would hold up training.
+"""Helper processes that compute metrics: threads would hold up training by Python's lock.
 
-Such a process calls what it reads from its input and writes the result, until the input ends: with
-the process that feeds it, however that ends.
+A helper reads functions from its standard input, calls them and writes the results. It ends when
+its input does, so that it never outlives the process that feeds it.
 """
 
 import os
@@ -25,7 +25,7 @@ started: list["MetricsProcess"] = []
 
 
 class MetricsProcess:
-    """A process that calls functions one at a time; until it is ready, we call them here."""
+    """A process that calls functions one at a time; until it is ready, they are called here."""
 
     def __init__(self) -> None:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
@@ -41,7 +41,7 @@ class MetricsProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether it has imported all that it needs."""
+        """Whether the process has imported everything it needs."""
         answers = self.process.stdout
         assert answers is not None
         if not self._ready and select.select([answers], [], [], 0)[0]:
@@ -51,11 +51,11 @@ class MetricsProcess:
     def __call__(self, function: Callable[[], Answer]) -> Answer:
         """Return what the function returns, or raise what it raises.
 
-        It is called here if the process cannot call it.
+        If the process cannot call it, the function is called here.
         """
         try:
             answer = self._ask(packed(function)) if self.ready else None
-        except Exception:  # the process is gone, or what passes between us cannot be pickled
+        except Exception:  # the process is gone, or the function or its result cannot be pickled
             self._ready = False
             self.process.kill()
             answer = None
@@ -93,7 +93,7 @@ def packed(thing: object) -> bytes:
 
 
 def start_processes(count: int) -> None:
-    """Start processes until there are `count`; where none can be started, we do without."""
+    """Start processes until there are `count`; if none can be started, do without."""
     while len(started) < count:
         try:
             started.append(MetricsProcess())
@@ -103,7 +103,7 @@ def start_processes(count: int) -> None:
 
 
 def in_a_process(function: Callable[[], Answer]) -> Answer:
-    """Call a function in a process that is idle, or here where there is none."""
+    """Call a function in an idle process, or here if there is none."""
     try:
         process = idle.get_nowait()
     except Empty:
@@ -115,11 +115,11 @@ def in_a_process(function: Callable[[], Answer]) -> Answer:
 
 
 def serve() -> None:
-    """Answer until there is nothing more to answer: the main function of such a process."""
+    """Answer questions until the input ends: the main function of a helper process."""
     torch.set_num_threads(1)
     questions = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what somebody prints is no answer
+    os.dup2(2, 1)  # what a function prints must not look like an answer
     answers.write(READY)
     answers.flush()
 

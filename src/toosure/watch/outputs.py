@@ -1,4 +1,4 @@
-"""What is known of a split once its logits are there, and the numbers computed from it."""
+"""The outputs on a split, and the numbers computed from them."""
 
 import math
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from toosure.quantities import Quantity
 
 
 class Outputs:
-    """Logits and labels of a split, with what several quantities share computed once.
+    """Logits and labels of a split; what several quantities share is computed once.
 
-    The attributes are what an entry of the table of quantities may take.
+    Entries of the table of quantities name these attributes in `takes`.
     """
 
     def __init__(self, logits: Tensor, labels: Tensor, bins: int = 15) -> None:
@@ -37,7 +37,7 @@ class Outputs:
 
 
 def values_of(outputs: Outputs, quantities: Sequence[Quantity]) -> dict[str, float]:
-    """Compute quantities from outputs; a device is read once, when all of them are there.
+    """Compute quantities from outputs, and read the device once, for all of them.
 
     >>> from toosure.quantities import QUANTITIES
     >>> logits = torch.tensor([[2, 0.5, -1], [0.2, 1, 0.1], [-0.5, 0, 3], [1.2, 1, -0.3]])
@@ -63,7 +63,7 @@ def mean(values: Tensor) -> Tensor:
 
 
 def quantile(ordered: Tensor, share: float) -> Tensor:
-    """Interpolate between order statistics, as torch.quantile, which stops at 2^24 values."""
+    """Interpolate between order statistics like torch.quantile, but also above 2^24 values."""
     place = share * (len(ordered) - 1)
     below = ordered[math.floor(place)]
     above = ordered[math.ceil(place)]

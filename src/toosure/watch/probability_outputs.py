@@ -1,4 +1,4 @@
-"""Whether a model gives probabilities where logits are needed: it is refused, not misread."""
+"""Refuse models that give probabilities where logits are needed."""
 
 from contextlib import suppress
 
@@ -10,36 +10,36 @@ from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import are_probabilities
 from toosure.processes.dtensor import any_sharded
 
-# What autograd calls steps that only move values to another place or type.
+# Names in autograd of steps that only move or convert values.
 RESHAPING = ("Squeeze", "Unsqueeze", "View", "Reshape", "Select", "Slice", "ToCopy", "Clone")
 
 
 def check_no_softmax(logits: Tensor, name: str) -> None:
-    """Raise where outputs (N, C) are probabilities: their softmax would be judged, not they.
+    """Raise if outputs (N, C) are probabilities: a softmax of probabilities would be judged.
 
-    They are compared in bfloat16's precision, in which a model may have computed them.
+    Sums are compared at the precision of bfloat16, in which a model may compute them.
     """
     if are_probabilities(logits.bfloat16()):
         raise ValueError(
             f"the model's outputs are probabilities (on {name} every row lies in [0, 1] and sums "
-            "to 1), and logits are needed: leave out the model's last Softmax, or put "
-            "LogSoftmax in its place (log-probabilities are logits)"
+            "to 1), but logits are needed: remove the model's last Softmax, or replace it by "
+            "LogSoftmax (log-probabilities are logits)"
         )
 
 
 def check_no_sigmoid(model: nn.Module, x: Tensor) -> None:
-    """Raise where a model with one output per example ends in a sigmoid, layer or function."""
+    """Raise if a model with one output per example ends in a sigmoid, layer or function."""
     if ends_in_sigmoid(model, x):
         raise ValueError(
-            "the model's outputs are probabilities, and logits are needed: leave out the "
-            "model's last Sigmoid, and train with BCEWithLogitsLoss"
+            "the model's outputs are probabilities, but logits are needed: remove the model's "
+            "last Sigmoid, and train with BCEWithLogitsLoss"
         )
 
 
 def ends_in_sigmoid(model: nn.Module, x: Tensor) -> bool:
-    """Whether the last thing that a model does, but for reshaping, is a sigmoid.
+    """Whether the last step of a model, reshaping aside, is a sigmoid.
 
-    Where autograd does not tell (compiled or sharded models), the last layer does.
+    If autograd does not show it (compiled or sharded models), the last layer decides.
 
     >>> model = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid(), nn.Flatten(0))
     >>> ends_in_sigmoid(model, torch.ones(2, 3))
@@ -53,7 +53,7 @@ def ends_in_sigmoid(model: nn.Module, x: Tensor) -> bool:
 
 
 def last_step(model: nn.Module, x: Tensor) -> str | None:
-    """Return what autograd calls the last step that changes values; None where it is not known."""
+    """Return autograd's name of the last step that changes values; None if it is not known."""
     if any_sharded(model.parameters()):
         return None
     outputs = None

@@ -1,4 +1,4 @@
-"""How a row comes about: the model is observed, numbers are computed, the row is written."""
+"""Make a row: observe the model, compute the numbers, write the row."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,37 +14,39 @@ from toosure.quantities import QUANTITIES
 from toosure.runs.row_reader import Row
 from toosure.watch.measurer import Measurer, Observations
 from toosure.watch.sink import RowSink
+from toosure.watch.spacing import TimeSpent
 from toosure.watch.split import Diverged, Numbers
 
 Notify = Callable[[Row], None]
 
 
 class Stopwatch:
-    """Seconds since the start of a run, and how many of them went into measuring."""
+    """Seconds since the start of a run, and the share spent on measuring."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.measuring = 0.0
         self.ended = 0.0  # when the last row was complete
-        # Seconds that the last row took. The first is cold and says nothing of later ones: 0.
+        # Seconds that the last row took. The first row is cold and predicts nothing, so it counts
+        # as 0.
         self.cost: float | None = None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, without the time between an interruption and its resumption."""
+        """Seconds since the start, without the time between an interruption and the resumption."""
         return time.perf_counter() - self.began
 
-    def spent(self) -> tuple[float, float, float, float]:
-        """Return the seconds since the start, those measuring, the last row's, those since it."""
+    def spent(self) -> TimeSpent:
+        """Return the time that was spent so far, for a budget."""
         now = self.seconds
-        return now, self.measuring, self.cost or 0.0, now - self.ended
+        return TimeSpent(now, self.measuring, self.cost or 0.0, now - self.ended)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `go_back` takes."""
+        """Return what `rewind` takes."""
         return {"seconds": self.seconds, "measuring": self.measuring, "cost": self.cost}
 
-    def go_back(self, seconds: float, measuring: float, cost: float | None) -> None:
-        """Go on from an earlier moment of the run."""
+    def rewind(self, seconds: float, measuring: float, cost: float | None) -> None:
+        """Continue from an earlier moment of the run."""
         self.began = time.perf_counter() - seconds
         self.ended = seconds
         self.measuring = measuring
@@ -57,8 +59,6 @@ class RowMaker:
     `toosure.watch.background.DeferredRows` makes the same rows while training goes on.
     """
 
-    defers = False  # whether a row may wait for its numbers
-
     def __init__(
         self, measurer: Measurer, sink: RowSink, stopwatch: Stopwatch, notify: Notify | None
     ) -> None:
@@ -68,11 +68,11 @@ class RowMaker:
         self.notify = notify
         self.reading: AbstractContextManager[object] = nullcontext()  # while the model is read
         self.diverged = False
-        # Writes the snapshot of the last row, where none was due: the end of a run keeps it.
+        # Writes the snapshot of the last row if none was due; the end of a run calls it.
         self.last_snapshot: Callable[[], None] | None = None
 
     def start(self, row: Row, snapshot_due: bool) -> None:
-        """Measure the model for a row, and write it; a snapshot too where one is due."""
+        """Measure the model for a row and write it, with a snapshot if one is due."""
         row["seconds"] = time.perf_counter() - self.stopwatch.began
         observations = self.observe(row)
 
@@ -83,20 +83,20 @@ class RowMaker:
         self.finish(row, values, write_snapshot, snapshot_due)
 
     def add_report(self, row: Row, report: Callable[[], Mapping[str, float]]) -> None:
-        """Add the objective's own numbers to a row; passes of its members count as measuring."""
+        """Add the objective's own numbers to a row; the time they take counts as measuring."""
         if self.measurer.device.type == "cuda":
-            self.wait_for_training()  # what training had queued is not our time
+            self.wait_for_training()  # the steps in the queue do not count as measuring
         start = self.stopwatch.seconds
         row.update(report())
         row["seconds_measuring"] = self.stopwatch.seconds - start
         self.stopwatch.measuring += row["seconds_measuring"]
 
     def observe(self, row: Row) -> Observations:
-        """Observe every split for a row, and note what that took; nothing where it diverged."""
+        """Observe every split for a row and note the time; return nothing if the model diverged."""
         before_waiting = time.perf_counter()
         if self.measurer.device.type == "cuda":
             self.wait_for_training()
-        start = time.perf_counter()  # what training had queued is not our time
+        start = time.perf_counter()  # the steps in the queue do not count as measuring
 
         observations: Observations = {}
         try:
@@ -113,7 +113,7 @@ class RowMaker:
         return observations
 
     def wait_for_training(self) -> None:
-        """Wait until a GPU has done what training queued on it."""
+        """Wait until the GPU has finished the steps that training queued."""
         torch.cuda.synchronize(self.measurer.device)
 
     def finish(
@@ -147,35 +147,37 @@ class RowMaker:
         if self.sink.writer is not None and observations:
             self.sink.writer.write_snapshot(step, self.measurer.snapshot(observations))
 
-    # -- what only deferred rows need -------------------------------------------------------
-
-    def is_overdue(self) -> bool:
-        """Return whether a row has waited so long that it should be written now."""
-        return False
-
-    def advance(self) -> None:
-        """Observe the model for a row that waits for it."""
-
-    def flush(self) -> None:
-        """Finish every row that was started."""
-
     def discard(self) -> None:
         """Forget rows that were started, and that the model had diverged."""
         self.last_snapshot = None
         self.diverged = False
 
-    def refresh_weights(self) -> None:
-        """Let what is read next be the weights of this moment."""
+    def end(self) -> None:
+        """Write the last row's snapshot, and refresh the copy of the weights."""
+        if self.last_snapshot is not None:
+            self.last_snapshot()
+            self.last_snapshot = None
+
+    # -- only deferred rows have something to do here ---------------------------------------
+
+    def advance(self) -> None:
+        """Observe the model for the row that waits, if there is one."""
+
+    def flush(self) -> None:
+        """Finish every row that was started."""
+
+    def flush_overdue(self) -> None:
+        """Finish every row that was started, if that was too long ago."""
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Stop the threads."""
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
-    """Raise where a row cannot hold what joins it, or has a number of that name already."""
+    """Raise on numbers that a row cannot hold, or whose name it uses itself."""
     for name, value in numbers.items():
         if not is_plain(value):
-            raise ValueError(f"{name} joins a row and must be one number or text; got {value!r}")
+            raise ValueError(f"{name} must be one number or text to join a row; got {value!r}")
         split, _, key = name.rpartition("/")
         entry = QUANTITIES.get(key)
         if entry is None or entry.cost in ("given", "file"):
@@ -187,7 +189,7 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value can stand in a row: one number, Python's, numpy's or a tensor's, or text."""
+    """Whether a row can hold a value: one number (Python, numpy or tensor), or text."""
     if isinstance(value, Tensor):
         return value.numel() == 1
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""What a row says of the step that SAM would take now: `--measure sam_theory`."""
+"""The quantities of `--measure sam_theory`: the step that SAM would take now."""
 
 import math
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from toosure.quantities.of_sam import SAM_PATH
 
 # A function where the optimizer may change it; a tensor is read when the row is measured.
 SamRadius = float | Callable[[], float | Tensor]
-RHO = 0.05  # where the optimizer has no radius: what a step of SAM would do
+RHO = 0.05  # if the optimizer has no radius
 RTOL = 0.02  # of an eigenvalue: enough for a figure, and half the time of .001
 
 
 def fixed_batch(data: tuple[Tensor, Tensor], size: int) -> tuple[Tensor, Tensor]:
-    """Return the same `size` examples of a split at every call, drawn by a seed of their own."""
+    """Return `size` examples of a split, the same at every call."""
     x, y = data
     rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:size]
     return x[rows.to(x.device)], y[rows.to(y.device)]

@@ -1,4 +1,4 @@
-"""The examples a watch looks at: drawn once from what a loop has, and kept."""
+"""Draw the examples that a watch measures from the loop's data, once."""
 
 import hashlib
 import random
@@ -18,15 +18,15 @@ from toosure.data.dataset import Split
 from toosure.metrics.inputs import check_count
 from toosure.watch.drawn_indices import chosen_rows, indices_of, known_labels
 
-EXAMPLES = 2000  # drawn from a loader or a data set, where nothing else is asked
+EXAMPLES = 2000  # drawn from a loader or a data set by default
 SPLITS = ("train", "val", "test")
 MAX_EMPTY_BATCHES = 100  # of a loader that may be endless
-MAX_HASHED_BYTES = 1 << 26  # of a tensor; of a larger one, rows at equal distances are hashed
+MAX_HASHED_BYTES = 1 << 26  # of a tensor; of a larger one, evenly spaced rows are hashed
 
 
 @dataclass
 class Sample:
-    """Examples of one split, and how they came about."""
+    """Examples of one split, and how they were drawn."""
 
     inputs: Inputs
     labels: Tensor
@@ -37,10 +37,10 @@ class Sample:
 
 
 class ExampleSource:
-    """Draw the examples of a split; `inputs` and `labels` say which part of a batch is which.
+    """Draw the examples of a split; `inputs` and `labels` name the parts of a batch.
 
-    Of tensors in memory all are taken, unless `examples` says how many; of a loader or a data set
-    `examples` (2000), drawn by the seed, and by class in proportion where labels are known without
+    Tensors in memory are taken whole, unless `examples` says how many. From a loader or a data set
+    `examples` (2000) are drawn by the seed, stratified by class if the labels are known without
     reading everything. `examples` may differ by split: {"train": 250, "val": 500}. With `hashes`
     each sample notes a hash of itself.
     """
@@ -68,7 +68,7 @@ class ExampleSource:
         self.hashes = hashes
 
     def wanted(self, name: str) -> int | None:
-        """Return how many examples of a split are asked for; None where nothing is said."""
+        """Return how many examples of a split were asked for; None by default."""
         return self.examples.get(name) if isinstance(self.examples, Mapping) else self.examples
 
     def sample(self, name: str, data: Any) -> Sample:
@@ -133,7 +133,7 @@ class ExampleSource:
         return Sample(*self.reader.join(name, parts), note)
 
     def _from_batches(self, name: str, batches: Iterable[Any]) -> Sample:
-        """Take the first examples of batches that come in an order of their own."""
+        """Take the first examples of batches, in the order in which they come."""
         wanted = self.wanted(name) or EXAMPLES
         parts: list[Examples] = []
         count = 0
@@ -158,22 +158,22 @@ class ExampleSource:
 
 
 def in_memory(data: Any) -> Any:
-    """Return what is one batch of tensors or arrays as it is; None for all else."""
+    """Return the data if they are one batch of tensors or arrays, else None."""
     return one_batch(tuple(data) if isinstance(data, Split) else data)
 
 
 def check_kind(name: str, data: Any) -> None:
-    """Raise on what gives no batches, or gives them only once."""
+    """Raise on data that give no batches, or give them only once."""
     if isinstance(data, Iterator):
         raise ValueError(
-            f"{name} is an iterator, whose batches would be missing in your loop: give what it "
-            "iterates over (the loader itself)"
+            f"{name} is an iterator; reading it would consume your training batches: pass the "
+            "loader itself"
         )
     indexable = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if isinstance(data, Tensor | np.ndarray | str) or not (indexable or isinstance(data, Iterable)):
         raise ValueError(
-            f"{name} must be (inputs, labels), two tensors; got {type(data).__name__}: or give a "
-            "DataLoader, a Dataset, or a dict of tensors with labels"
+            f"{name} must be (inputs, labels), a DataLoader, a Dataset, or a dict of tensors with "
+            f"labels; got {type(data).__name__}"
         )
 
 
@@ -184,7 +184,7 @@ def check_not_empty(name: str, count: int) -> None:
 
 @contextmanager
 def random_state_restored(data: Any, seed: int) -> Iterator[None]:
-    """Draw by a seed inside; the random state of the loop is as before."""
+    """Draw by a seed inside, and restore the random state of the loop."""
     python_state = random.getstate()
     numpy_state = np.random.get_state()  # noqa: NPY002 (what data sets draw from)
     own = getattr(data, "generator", None)  # of a loader
@@ -206,7 +206,7 @@ def random_state_restored(data: Any, seed: int) -> Iterator[None]:
 
 
 def hash_of(inputs: Inputs, labels: Tensor) -> str:
-    """Return a hash of examples, by which a resumed run knows whether they are the same."""
+    """Return a hash of examples, so that a resumed run can tell whether they are the same."""
     digest = hashlib.sha256()
     named: dict[str | int, Tensor] = {"": inputs} if isinstance(inputs, Tensor) else inputs
     for name, tensor in [*named.items(), ("labels", labels)]:

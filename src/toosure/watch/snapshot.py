@@ -1,4 +1,4 @@
-"""Snapshots: the reliability table and histograms that the report's slider moves through."""
+"""Snapshots: the reliability tables and histograms behind the slider of the report."""
 
 import numpy as np
 from torch import Tensor
@@ -12,7 +12,7 @@ MARGIN_BARS = 60
 def snapshot_of(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, np.ndarray]:
     """Return the reliability table and histograms of confidence (hits, misses) and margin.
 
-    Of two classes there is also the table of P(class 1) against how often class 1 is true.
+    With two classes there is also a table of P(class 1) against the frequency of class 1.
     """
     confidence, correct = metrics.top_label(logits, labels)
     reliability = reliability_arrays(confidence, correct, bins)

@@ -2,17 +2,28 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TimeSpent(NamedTuple):
+    """Seconds of a run, for a budget."""
+
+    seconds: float  # since the start
+    measuring: float  # of these, with measuring
+    cost: float  # of the last measurement
+    since_last: float  # since the last measurement
 
 
 @dataclass
 class Spacing:
     """Say which steps are measured: by one of `every`, `at` and `budget`.
 
-    With a budget the times decide, so that two such runs are measured at different steps.
+    A budget depends on times, so two such runs are measured at different steps.
 
     >>> [step for step in range(50) if Spacing(every=20).due(step)]
     [0, 20, 40]
-    >>> [Spacing(budget=0.1).due(7, t, measuring=0.5, cost=0.5, rested=t - 0.5) for t in (9, 10)]
+    >>> spent = [TimeSpent(t, measuring=0.5, cost=0.5, since_last=t - 0.5) for t in (9, 10)]
+    >>> [Spacing(budget=0.1).due(7, each) for each in spent]
     [False, True]
     """
 
@@ -29,26 +40,22 @@ class Spacing:
         if self.budget is not None and not 0 < self.budget < 1:
             raise ValueError(f"budget is a share of the time in (0, 1); got {self.budget}")
 
-    def due(
-        self,
-        step: int,
-        seconds: float = 0.0,
-        measuring: float = 0.0,
-        cost: float = 0.0,
-        rested: float = 0.0,
-    ) -> bool:
-        """Whether to measure now: after `seconds`, `measuring` of them spent so, `cost` the last.
+    def due(self, step: int, spent: TimeSpent | None = None) -> bool:
+        """Whether to measure at a step; under a budget, after the time `spent`.
 
-        Under a budget b it is due when one more measurement as dear as the last would still leave
-        the share measuring / seconds at b or below, and when the time since the last, `rested`,
-        pays for it alone, cost (1 - b) / b: what was saved up is not spent on steps in a row.
+        Under a budget b two things must hold. After one more measurement that costs as much as the
+        last, the share measuring / seconds is still at most b. And the time since the last pays
+        for it alone, cost (1 - b) / b, so that time saved up is not spent on steps in a row.
         """
         if self.at:
             return step in self.at
         if self.budget is None:
             return step % self.every == 0
+
+        assert spent is not None, "a budget needs the time spent"
+        seconds, measuring, cost, since_last = spent
         spare = self.budget * (seconds + cost) - (measuring + cost)
-        return spare >= 0 and self.budget * (rested + cost) >= cost
+        return spare >= 0 and self.budget * (since_last + cost) >= cost
 
 
 def next_snapshot(step: int) -> int:

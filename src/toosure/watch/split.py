@@ -1,4 +1,4 @@
-"""One split under watch: a single forward pass serves metrics, margins, curvature, snapshots."""
+"""One watched split: one forward pass serves metrics, margins, curvature and snapshots."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
-from toosure.watch.criterion import Criterion, check_criterion, curved
+from toosure.watch.criterion import Criterion, check_criterion, curvature_loss
 from toosure.watch.outputs import Outputs, values_of
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.sam_numbers import RHO, SamRadius, fixed_batch, sam_numbers
@@ -27,22 +27,22 @@ from toosure.watch.snapshot import snapshot_of
 
 Numbers = dict[str, float | bool]
 SAMPLING_ERROR = 0.02  # standard error of batch sharpness, GNI and trace in a row
-SAM_BATCH = 128  # examples of `sam_theory` where the loop does not say its batch
-MAX_LOGITS_ON_CPU = 1 << 22  # fewer are measured on the CPU: one copy, no waiting for the device
+SAM_BATCH = 128  # examples of `sam_theory`, unless the loop gives its batch size
+MAX_LOGITS_ON_CPU = 1 << 22  # up to this many the metrics are computed on the CPU
 
 
 class Diverged(ArithmeticError):
-    """Say that the network's outputs or its training loss are no longer finite."""
+    """The network's outputs or its training loss are no longer finite."""
 
 
 class Observation(NamedTuple):
-    """What the model gave on a split: metrics are computed from it, here or in another process."""
+    """The outputs of the model on a split; another process may compute metrics from them."""
 
     split: str
     logits: Tensor  # (N, C), on the CPU where they are few
     labels: Tensor  # (N,)
-    numbers: Numbers  # what needed the model: the loss, curvature, certificates
-    quantities: Sequence[Quantity]  # what is wanted of the logits
+    numbers: Numbers  # computed with the model: the loss, curvature, certificates
+    quantities: Sequence[Quantity]  # to be computed from the logits
     bins: int = 15
     fits_temperature: bool = False
 
@@ -59,9 +59,9 @@ class Observation(NamedTuple):
 
 
 class WatchedSplit:
-    """Measure a model on the examples of one split, again and again.
+    """Measure a model on the examples of one split, repeatedly.
 
-    `measure` are the words that ask for more than what the logits give.
+    `measure` names what is measured beyond the logits.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class WatchedSplit:
         check_criterion(loss)
         self.name = name
         self.model = model
-        # What a random prediction is without its noise: curvature is measured there.
+        # The prediction without noise, if it is random: curvature is measured on it.
         self.mean_network: nn.Module | None = getattr(model, "mean_network", None)
         self.loss = loss
         self.eps = eps
         self.bins = bins
         self.processes = processes
         self.model_is_sharded = any_sharded(model.parameters())
-        self.outputs_are_checked = False  # that they are no probabilities, at the first look
+        self.outputs_are_checked = False  # for probabilities in place of logits, once
 
         wanted = [q for q in in_row(name) if not q.measure or q.measure in measure]
         self.of_logits = tuple(q for q in wanted if q.cost == "logits" and q.compute)
@@ -116,7 +116,7 @@ class WatchedSplit:
     def follow_curvature(
         self, wanted: Sequence[Quantity], per_example: float, settings: dict[str, Any]
     ) -> None:
-        """Make what measures the curvature that is wanted; `settings` go to the tracker."""
+        """Make the trackers of the curvature that is wanted; they get the `settings`."""
         network = self.model if self.mean_network is None else self.mean_network
         group = self.processes.group
         if any(q.cost == "forwards" for q in wanted):
@@ -125,7 +125,7 @@ class WatchedSplit:
                 critical_sharpness,
                 network,
                 self.own_data,
-                curved(self.loss),
+                curvature_loss(self.loss),
                 group=group,
                 warm=self.critical_step,
                 **given,
@@ -135,25 +135,27 @@ class WatchedSplit:
         if keys:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": group} | settings
             if per_example > 1:
-                options["replay"] = False  # which examples a row belongs to is read on the host
-            self.tracker = make_tracker(network, self.own_data, curved(self.loss), keys, **options)
+                options["replay"] = False  # the examples of the rows are looked up on the host
+            self.tracker = make_tracker(
+                network, self.own_data, curvature_loss(self.loss), keys, **options
+            )
             if per_example > 1 and "chunk" not in settings:
                 widen_chunks(self.tracker, per_example)
 
     def observe(self, logits: Tensor) -> Observation:
-        """Do what needs the model, beside its outputs: the loss, curvature and certificates."""
+        """Compute what needs the model itself: the loss, curvature and certificates."""
         loss = self.loss(logits, self.y).detach()
         if loss.numel() != 1:
             raise ValueError(f"the loss must give one number; got shape {tuple(loss.shape)}")
         if getattr(self.loss, "reduction", "mean") == "sum":
-            loss = loss / len(self.y)  # splits of other sizes compare
+            loss = loss / len(self.y)  # so that splits of different sizes compare
 
-        # Curvature comes before the loss is read, so that a device works on meanwhile.
+        # Curvature comes first, because reading the loss makes the host wait for the device.
         curvature: Numbers = {}
         if self.tracker is not None:
             curvature = flat(self.tracker.measure())
             if not self.tracker.uses_graphs:
-                self.tracker.release()  # the memory of the pass belongs to training
+                self.tracker.release()  # its memory is needed for training
         if self.critical is not None:
             curvature |= flat({"critical_sharpness": self.critical()})
 
@@ -164,7 +166,7 @@ class WatchedSplit:
 
         if not bool(torch.isfinite(logits).all()):
             raise Diverged(f"the outputs on {self.name} are not finite")
-        # Validation data may have an infinite loss (a label of probability 0) and train on.
+        # The validation loss may be infinite (a label of probability 0) while training is fine.
         if self.name == "train" and not math.isfinite(numbers["loss"]):
             raise Diverged("the training loss is not finite")
         if not self.outputs_are_checked:
@@ -186,7 +188,7 @@ class WatchedSplit:
     def own_logits(self) -> Tensor:
         """Return the outputs on this process's examples, (n, C), in evaluation mode."""
         if self.tracker is not None and self.mean_network is None:
-            return self.tracker.logits()  # the pass serves the curvature too
+            return self.tracker.logits()  # this pass serves the curvature, too
         return logits_of(self.model, self.own_data[0], sharded=self.model_is_sharded)
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
@@ -209,8 +211,8 @@ def make_tracker(*arguments: Any, replay: bool = False, **options: Any) -> Curva
 def widen_chunks(tracker: CurvatureTracker, per_example: float) -> None:
     """Let chunks hold whole examples, where each has many rows (tokens, pixels).
 
-    The tracker found what fits from two rows. They are of one example and cost as much as all of
-    its rows.
+    The tracker chose the chunk by a pass of two rows. Both are of one example, and cost as much as
+    all rows of that example.
     """
     curvature = tracker.curvature
     rows = max(1, curvature.chunk // 2) * int(per_example)
@@ -220,9 +222,9 @@ def widen_chunks(tracker: CurvatureTracker, per_example: float) -> None:
 def logits_of(
     model: nn.Module, x: Tensor, chunk: int = 1024, sharded: bool | None = None
 ) -> Tensor:
-    """Run a model over inputs in evaluation mode, chunk by chunk, and leave it as it was.
+    """Run a model over inputs in evaluation mode, in chunks, and restore its mode.
 
-    `sharded` says whether FSDP2 shards its weights; None looks.
+    `sharded` says whether FSDP2 shards its weights; None finds out.
     """
     if sharded is None:
         sharded = any_sharded(model.parameters())
@@ -235,7 +237,7 @@ def logits_of(
 
 
 def flat(results: Mapping[str, Result]) -> Numbers:
-    """Spread results over keys: the value, its relative error, a flag where not converged."""
+    """Return results by key: the value, its relative error, a flag if it has not converged."""
     numbers: Numbers = {}
     for name, result in results.items():
         numbers[name] = float(result.value)

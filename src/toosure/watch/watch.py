@@ -1,4 +1,4 @@
-"""`Watch`: rows of what a classifier is, at chosen steps of its training, and what they cost."""
+"""`Watch`: measure a classifier at chosen steps of its training, and note what that cost."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,10 +8,10 @@ from torch import nn
 
 from toosure.batches.reader import InputsOf, LabelsOf
 from toosure.config import as_measures
+from toosure.finite import json_ready
 from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
 from toosure.runs.row_reader import Row
-from toosure.runs.write import plain
 from toosure.watch.arguments import check_arguments, with_names
 from toosure.watch.background import make_row_maker
 from toosure.watch.criterion import Criterion
@@ -29,30 +29,34 @@ from toosure.watch.weights_copy import copy_weights
 class Watch:
     """Measure a model while it trains: `watch.step()` after every step of the optimizer.
 
-    On `train` and `val`: loss, accuracy, ECE and its kin, NLL, Brier score, entropy, margins, and
-    what `measure` adds (Gauss-Newton sharpness by default; docs/training.md has every key of a
-    row). Each is (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of tensors (see
-    docs/watch.md): then `examples` of it (2000; a dict by split), drawn once by `seed`, are kept on
-    the model's device; `inputs` and `labels`, a key or a function, say which part of a batch is it.
+    A row holds loss, accuracy, ECE and its kin, NLL, Brier score, entropy and margins on `train`
+    and `val`, and what `measure` adds (Gauss-Newton sharpness by default; docs/training.md lists
+    every key). The model is only read: modes, buffers, gradients and random state stay as they are.
 
-    The start is measured at once as step 0, then `every` so many steps, or `at` given steps, or as
-    often as `budget`, a share of the time, allows; the end by `finish`, or on leaving a `with`
-    block. Rows go to the folder `run`, or to `watch.rows` without one. The model is only read:
-    modes, buffers, gradients and random state stay as they are. Where outputs or the training loss
-    stop being finite, `diverged` is set and the run says so.
+    Data: `train` and `val` are (inputs, labels) in memory, or a DataLoader, a Dataset or a dict of
+    tensors (docs/watch.md). From these `examples` (2000, or a dict by split) are drawn once by
+    `seed` and kept on the model's device; `inputs` and `labels`, keys or functions, name the parts
+    of a batch. `test` is only measured if `measure` has "best", which keeps the logits at the
+    lowest validation NLL.
 
-    `loss` is the criterion of (logits, labels), None cross-entropy; `objective`, where one is
-    trained, may offer `predict(model, x)` for the logits and `report()` for numbers of its own.
-    `test` is only looked at where `measure` has "best": logits at the least validation NLL, kept.
-    `notify` is called with each row as it is written. With `defer`, `step` returns an unfinished
-    row, which is completed while training goes on. `start` are numbers that join the row of step 0,
-    `config` is what a folder of its own notes as asked, `bins` those of binned errors, `eps` the
-    radius of certificates, `rho` that of `sam_theory`; `curvature` goes to `CurvatureTracker`:
-    `rtol`, `replay`, and `batch`, your loop's, for `batch_sharpness`, `gni` and `sam_theory` (128).
-    With `processes="all"`, in a loop with DDP, each process measures its share of the same examples
-    and the first writes; all must make the watch and call `step` alike. Curvature of weights that
-    FSDP2 shards is that of gathered ones, up to `gather` of them (50 million). `resume` is the
-    `state_dict` of an earlier watch on the same examples: rows after its step are measured again.
+    When: the start is measured as step 0, then `every` 20 steps, or the steps in `at`, or as often
+    as `budget`, a share of the time, allows. `finish` or leaving a `with` block measures the end.
+    With `defer`, `step` returns an unfinished row, which is completed while training goes on. If
+    outputs or the training loss stop being finite, `diverged` is set and the run says so.
+
+    Where: rows go to the folder `run`, or to `watch.rows`; `notify` is called with each of them.
+    `config` is noted in the folder, and `start` holds numbers that join the row of step 0. `resume`
+    is the `state_dict` of an earlier watch on the same examples; later rows are measured again.
+
+    How: `loss` is the criterion of (logits, labels), None for cross-entropy. An `objective` may
+    offer `predict(model, x)` for the logits and `report()` for numbers of its own. `bins` is of the
+    binned errors, `eps` the radius of certificates, `rho` the radius of `sam_theory`. The other
+    arguments, `curvature`, go to `CurvatureTracker`: `rtol`, `replay`, and `batch`, the batch size
+    of your loop, for `batch_sharpness`, `gni` and `sam_theory` (128).
+
+    Several processes: with `processes="all"` under DDP each process measures its share of the same
+    examples, and the first writes; all must make the watch and call `step` alike. Curvature of
+    weights that FSDP2 shards is measured on gathered weights, up to `gather` of them (50 million).
 
     >>> import torch
     >>> from toosure.models import mlp
@@ -103,7 +107,7 @@ class Watch:
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
-        # A copy of the weights can wait to be measured; a budget must know what a row costs now.
+        # A copy of the weights can be measured later; but a budget needs the cost of a row at once.
         can_wait = defer and budget is None and processes.count == 1
         weights = copy_weights(model, loss, objective, rho) if can_wait else None
         self.measurer = Measurer(
@@ -126,7 +130,7 @@ class Watch:
         self.sink = RowSink(self, run, config, resume is not None, processes.first, best)
         self.rows = self.sink.rows
 
-        # Under a budget rows are far apart, and flushing one early would add to its cost.
+        # Under a budget rows are far apart, and flushing a row early would add to its cost.
         flush_early = budget is None
         self.maker = make_row_maker(
             self.measurer, self.sink, self.stopwatch, notify, defer, weights, flush_early
@@ -141,7 +145,7 @@ class Watch:
     def of(cls, model: nn.Module, train: Data, val: Data | None = None, **options: Any) -> "Watch":
         """Watch a model on the loaders of its loop; the options are those of `Watch`.
 
-        The loss is cross-entropy, binary where the model has one output, unless you give `loss`.
+        Without `loss` it is cross-entropy, the binary one if the model has one output.
         """
         return cls(model, options.pop("loss", None), train, val, **options)
 
@@ -157,7 +161,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Measure the end and let go of the folder; a loop that raised has failed."""
+        """Measure the end and release the folder; a loop that raised has failed."""
         if error is None:
             self.finish()
             self.close()
@@ -167,7 +171,7 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, interruptions left out."""
+        """Seconds since the start, without interruptions."""
         return self.stopwatch.seconds
 
     @property
@@ -189,31 +193,29 @@ class Watch:
         if self.closed or numbers:
             self._check(numbers)
         self.steps += 1
-        if self.maker.defers and self.maker.is_overdue():
-            self.flush()
+        self.maker.flush_overdue()
         if self.maker.diverged:
             return None
 
         return self.measure(**numbers) if self._is_due() else None
 
     def _is_due(self) -> bool:
-        """Whether this step is to be measured; under a budget the first process decides for all."""
+        """Whether this step is measured; under a budget the first process decides for all."""
         if self.spacing.budget is None:
             return self.spacing.due(self.steps)
-        due = self.spacing.due(self.steps, *self.stopwatch.spent())
+        due = self.spacing.due(self.steps, self.stopwatch.spent())
         (agreed,) = self.processes.any(due and self.processes.first)
         return bool(agreed)
 
     def measure(self, **numbers: Any) -> Row:
-        """Measure now, and keep the row; a snapshot too where one is due.
+        """Measure now and keep the row, with a snapshot if one is due.
 
-        A step has one row: where it was measured already, that is returned as it is. With `defer`
-        the row is completed while training goes on (`toosure.watch.background`); `flush` waits
-        for it.
+        A step has one row: if it was measured already, that row is returned. With `defer` the row
+        is completed while training goes on (`toosure.watch.background`); `flush` waits for it.
         """
         if self.closed or numbers:
             self._check(numbers)
-        if self.last_measured == self.steps or (self.maker.defers and self._waiting_diverged()):
+        if self.last_measured == self.steps or self._waiting_diverged():
             self.flush()
             return self.last
 
@@ -228,7 +230,7 @@ class Watch:
         return row
 
     def _waiting_diverged(self) -> bool:
-        """Observe the row that waits; say whether that showed that the model has diverged."""
+        """Observe the model for the waiting row; return whether it turns out to have diverged."""
         was_diverged = self.maker.diverged
         self.maker.advance()
         return self.maker.diverged and not was_diverged
@@ -236,7 +238,7 @@ class Watch:
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
             raise ValueError(
-                "this watch was closed: to go on, make another with resume=state, its state_dict"
+                "this watch was closed: to go on, make another with resume=state_dict of this one"
             )
         check_numbers(numbers)
 
@@ -245,23 +247,20 @@ class Watch:
         self.maker.flush()
 
     def finish(self, **numbers: Any) -> Row:
-        """Measure the end, unless that was done, and keep its snapshot.
+        """Measure the end, unless it was measured, and keep its snapshot.
 
-        In a folder of its own the watch also keeps the validation logits (`predictions.npz`).
+        In its own folder the watch also keeps the validation logits (`predictions.npz`).
         """
         if not self.diverged and self.last_measured != self.steps:
             self.measure(**numbers)
         self.flush()
-        if self.maker.last_snapshot is not None:
-            self.maker.last_snapshot()
-            self.maker.last_snapshot = None
-        self.maker.refresh_weights()  # the predictions written next are read from them
+        self.maker.end()
         with self.measurer.joint.measuring():
             self.sink.finish(None if self.diverged else self.splits.get("val"))
         return self.last
 
     def close(self, status: str = "ended", message: str = "") -> None:
-        """Let go of the folder now, and not when the watch is gone or the process ends."""
+        """Release the folder now, not only when the watch is deleted or the process ends."""
         try:
             if not self.closed:
                 self.flush()
@@ -271,7 +270,7 @@ class Watch:
             self.sink.close(status, message)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to go on as if nothing had happened, tensors and plain types."""
+        """Return the state that a resumed watch needs, as tensors and plain types."""
         self.flush()
         return {
             "steps": self.steps,
@@ -281,7 +280,7 @@ class Watch:
             "measure": list(self.measures),
             "splits": list(self.splits),
             "examples": hashes_in(self.measurer.notes),
-            "last": {key: plain(value) for key, value in self.last.items()},
+            "last": json_ready(self.last),
             "rows": self.sink.sync(),
             **self.measurer.state_dict(),
         }
@@ -295,6 +294,6 @@ class Watch:
         self.steps = state["steps"]
         self.last_measured = state["measured"]
         self.snapshot_from = state["snapshot_from"]
-        self.stopwatch.go_back(state["seconds"], state["measuring"], state["cost"])
+        self.stopwatch.rewind(state["seconds"], state["measuring"], state["cost"])
         self.measurer.load_state_dict(state)
-        self.sink.go_back(self.last_measured, state.get("last", {}))
+        self.sink.rewind(self.last_measured, state.get("last", {}))

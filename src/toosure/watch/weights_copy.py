@@ -1,4 +1,4 @@
-"""The weights of a moment, and what else a row of that moment needs, while training goes on."""
+"""A copy of the weights, and of whatever else a row needs, while training goes on."""
 
 from copy import deepcopy
 
@@ -13,11 +13,11 @@ from toosure.watch.sam_numbers import SamRadius
 
 
 class WeightsCopy:
-    """A copy of a network and its loss, brought up to date on demand, in the order of the device.
+    """A copy of a network and its loss, refreshed on demand, in the order of the device's queue.
 
-    The loss is copied since a control may move its gamma; SAM's radius is kept for the same reason.
-    On a GPU the copy is read in a `with` block, on a stream of its own beside the training steps in
-    the queue: training is not waited for, and does not wait.
+    The loss is copied because a controller may move its gamma; SAM's radius is kept for the same
+    reason. On a GPU the copy is read in a `with` block on a separate stream, so that neither
+    training nor measuring waits for the other.
     """
 
     def __init__(
@@ -30,12 +30,14 @@ class WeightsCopy:
         self._rho = rho
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device, priority=-1)  # before what is in the queue
+            self._stream = torch.cuda.Stream(
+                device, priority=-1
+            )  # runs before the steps in the queue
             self._taken = torch.cuda.Event()
         self.take()
 
     def take(self) -> None:
-        """Copy the weights and buffers as they will be when all that was queued is done."""
+        """Queue a copy of the weights and buffers behind the steps that are already queued."""
         originals = tensors_in(*self.sources)
         if [t.shape for t in originals] != [t.shape for t in self._copies]:
             raise ValueError(
@@ -46,7 +48,7 @@ class WeightsCopy:
             torch._foreach_copy_(self._copies, originals)
             copy_settings(self.sources[1], self.loss)
 
-        # A controller writes into the tensor of its radius: a later value is not of this moment.
+        # A controller changes the radius in place, so its current value is copied.
         rho = self._rho() if callable(self._rho) else self._rho
         self._kept_rho = rho.clone() if isinstance(rho, Tensor) else rho
 
@@ -54,7 +56,7 @@ class WeightsCopy:
             self._taken.record()
 
     def kept_rho(self) -> float | Tensor:
-        """Return SAM's radius at the moment of the copy."""
+        """Return SAM's radius when the copy was taken."""
         return self._kept_rho
 
     def wait(self) -> None:
@@ -80,9 +82,9 @@ def tensors_in(*modules: nn.Module) -> list[Tensor]:
 
 
 def copy_settings(source: nn.Module, target: nn.Module) -> None:
-    """Copy what the modules of a loss hold as plain attributes; tensors of the same shape in place.
+    """Copy the plain attributes of the modules of a loss; tensors of equal shape in place.
 
-    A replayed CUDA graph reads such a tensor where it was when the graph was recorded.
+    A replayed CUDA graph reads such a tensor at the address it was recorded with.
     """
     for theirs, own in zip(source.modules(), target.modules(), strict=True):
         for name, value in vars(theirs).items():
@@ -99,10 +101,10 @@ def copy_settings(source: nn.Module, target: nn.Module) -> None:
 def copy_weights(
     model: nn.Module, loss: Criterion | None, objective: object, rho: SamRadius
 ) -> WeightsCopy | None:
-    """Copy a network that can be measured later; None where it must be measured at once.
+    """Copy a network that can be measured later; None if it must be measured at once.
 
-    At once: where the objective predicts for itself, where the loss is neither torch's nor ours
-    (it may change while training), and where the network cannot be copied or is sharded.
+    It must be measured at once if the objective predicts for itself, if the loss is neither torch's
+    nor ours (it may change while training), or if the network is sharded or cannot be copied.
     """
     known_loss = type(loss).__module__.startswith(("torch.nn.", "toosure.losses."))
     if isinstance(objective, HasPredict) or any_sharded(model.parameters()):
@@ -111,5 +113,5 @@ def copy_weights(
         return None
     try:
         return WeightsCopy(model, loss, rho, device_of(model))
-    except (RuntimeError, TypeError):  # it holds what Python cannot copy
+    except (RuntimeError, TypeError):  # it holds something that Python cannot copy
         return None

@@ -17,14 +17,14 @@ The signature of a method is its grammar. These are all the rules:
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from toosure.sentences import did_you_mean
 from toosure.words.tables import HIDDEN, INJECTED, TABLES, TORCH_DOCS
 from toosure.words.values import describe, is_writable, parts_of, write
 
@@ -39,13 +39,13 @@ class Setting:
     """Describe one argument of a method that a word can set."""
 
     name: str
-    type: object  # an annotation; None where the value is itself a word
-    default: Any  # REQUIRED where there is none; a word's text where the value is a word
-    takes: str = ""  # the kind of method it takes, where the value is itself a word
+    type: object  # an annotation; None if the value is itself a word
+    default: Any  # REQUIRED if there is none; a word's text if the value is a word
+    takes: str = ""  # the kind of method it takes, if the value is itself a word
 
     @property
     def leads(self) -> bool:
-        """Say whether it can come first without its name, as the path in imagefolder:PATH."""
+        """Whether it can come first without its name, as the path in imagefolder:PATH."""
         return self.default is REQUIRED and any(part in (Path, str) for part in parts_of(self.type))
 
     def write(self, value: object) -> str:
@@ -77,7 +77,7 @@ class Method:
             for part in attribute.split("."):
                 target = getattr(target, part)
         except (ImportError, AttributeError) as error:
-            hint = nearest(module, TABLES[self.kind])
+            hint = did_you_mean(module, TABLES[self.kind], ".")
             raise ValueError(f"cannot load the {self.kind} {self.place}: {error}{hint}") from error
 
         if not callable(target):
@@ -119,7 +119,7 @@ class Method:
 
     @property
     def passes_to(self) -> str:
-        """Say where the settings go that it does not know: "base", a name such as "sgd", or ""."""
+        """The receiver of settings that it does not know: "base", a name such as "sgd", or ""."""
         declared = getattr(self.target, "passes_arguments_to", None)
         if isinstance(declared, str):
             return declared
@@ -169,8 +169,9 @@ def find(kind: str, name: str) -> Method:
         )
 
     known = ", ".join(sorted(table)) or "none yet"
+    hint = did_you_mean(name, table, ".")
     raise ValueError(
-        f"no {kind} is called {name!r}{nearest(name, table)} Known: {known}; "
+        f"no {kind} is called {name!r}{hint} Known: {known}; "
         "your own is written package.module:name"
     )
 
@@ -187,29 +188,21 @@ def methods(kind: str) -> Iterator[Method]:
 def table_of(kind: str) -> dict[str, str]:
     if kind not in TABLES:
         known = ", ".join(TABLES)
-        raise ValueError(
-            f"no kind of method is called {kind!r}{nearest(kind, TABLES)} Kinds: {known}"
-        )
+        hint = did_you_mean(kind, TABLES, ".")
+        raise ValueError(f"no kind of method is called {kind!r}{hint} Kinds: {known}")
     return TABLES[kind]
 
 
 def type_of_default(default: object) -> object:
-    """Type a setting without annotation by its default; where that is 0, 0.5 will do too."""
+    """Type a setting without annotation by its default; an integer default allows floats, too."""
     if isinstance(default, bool | float | str):
         return type(default)
     return int | float if isinstance(default, int) else Any
 
 
 def name_of_default(kind: str, default: object) -> object:
-    """Name the method that is the default of a setting; no default and None stay as they are."""
+    """Return the name of the method that is the default of a setting; None and REQUIRED stay."""
     if default is REQUIRED or default is None:
         return default
     names = (m.name for m in methods(kind) if m.target in (default, type(default)))
     return next(names, None)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence: the known name nearest to a wrong one, or a full stop."""
-    spellings = {each.lower(): each for each in known}
-    close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=0.5)
-    return f"; did you mean {spellings[close[0]]!r}?" if close else "."

@@ -6,7 +6,7 @@ The grammar of words with two more spellings for the value of a setting:
   of steps. A setting that takes whole numbers only is searched over whole numbers.
 - `A|B|C` are choices: numbers, texts, words, `none`. (A sequence is written with colons here.)
 
-A word in brackets may hold ranges and choices of its own: `mdca:base=(focal:gamma=1..3)`.
+A word in brackets may hold ranges and choices, too: `mdca:base=(focal:gamma=1..3)`.
 """
 
 import math
@@ -63,7 +63,7 @@ Choose = Callable[[str, Domain], str]  # from a name and what there is to choose
 
 @dataclass(frozen=True)
 class SearchWord:
-    """A word some of whose settings are ranges or choices.
+    """A word with settings that are ranges or choices.
 
     >>> word = parse_search("optimizer", "sgd:lr=0.01..1~log,momentum=0|0.9")
     >>> list(word.domains()), word.fill(lambda name, domain: domain.examples[-1])
@@ -128,7 +128,7 @@ def read_search(kind: str, text: str) -> SearchWord:
     ]
     texts = dict(pairs)
     if len(texts) < len(pairs):
-        parse(kind, text)  # says which setting is given twice
+        parse(kind, text)  # raises, and names the setting that is given twice
 
     return SearchWord(
         kind, name, tuple((key, read_item(method, texts, key)) for key in texts), name
@@ -140,7 +140,7 @@ def read_item(method: Method, texts: dict[str, str], key: str) -> str | Domain |
     text = texts[key]
     setting = setting_of(method, texts, key)
     if setting is None:
-        return text  # `parse` says that there is none
+        return text  # `parse` raises on it
 
     if setting.takes and text.startswith("(") and text.endswith(")"):
         inner = read_search(setting.takes, text[1:-1])
@@ -170,7 +170,7 @@ def first_example(kind: str, text: str) -> str:
 
 
 def read_domain(text: str, kind: object) -> Domain | None:
-    """Read a range or choices of an annotated type; None where the text is neither.
+    """Read a range or choices of an annotated type; None if the text is neither.
 
     >>> read_domain("8/255..16/255", float).low, read_domain("1..9~2", int), read_domain("3", int)
     (0.03137254901960784, Range(low=1, high=9, log=False, step=2, whole=True), None)

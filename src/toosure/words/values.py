@@ -7,10 +7,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
+
+from toosure.sentences import did_you_mean
 
 TRUE = {"true", "yes", "on", "1"}
 FALSE = {"false", "no", "off", "0"}
@@ -50,7 +51,7 @@ def rank(kind: object) -> int | None:
     }
     try:
         return order.get(kind)
-    except TypeError:  # an annotation that cannot be hashed is none of these
+    except TypeError:  # an annotation that cannot be hashed is not one of these
         return None
 
 
@@ -63,12 +64,12 @@ def element_types(kind: object) -> list[object]:
 
 
 def fixed_length(kind: object) -> bool:
-    """Say whether a sequence has one type per element, as tuple[float, float]."""
+    """Whether a sequence has one type per element, as in tuple[float, float]."""
     return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
 
 
 def is_writable(kind: object) -> bool:
-    """Say whether a setting of this type can be written in a word."""
+    """Whether a setting of this type can be written in a word."""
     return any(part not in (None, NoneType) for part in parts_of(kind))
 
 
@@ -122,20 +123,19 @@ def read(text: str, kind: object) -> Any:
 
 
 def suggestion(text: str, kind: object) -> str:
-    """Name the choice of a Literal that a typo may have meant, or nothing."""
+    """Return a hint on the choice of a Literal that a typo may have meant."""
     kinds = [each for part in parts_of(kind) for each in (part, *get_args(part))]
     literals = [each for each in kinds if get_origin(each) is Literal]
     choices = [c for literal in literals for c in get_args(literal) if isinstance(c, str)]
 
     for piece in re.split(SEPARATOR, text):
-        close = get_close_matches(piece, choices, 1)
-        if close and piece not in choices:
-            return f"; did you mean {close[0]!r}?"
+        if piece not in choices and (hint := did_you_mean(piece, choices)):
+            return hint
     return ""
 
 
 def read_part(text: str, kind: object) -> object:
-    """Read text as one type that is no union; raise ValueError where it is none of that type."""
+    """Read text as one type, not a union; raise ValueError if it does not fit."""
     if is_sequence(kind):
         return read_sequence(text, kind)
     if get_origin(kind) is Literal:
@@ -169,7 +169,7 @@ def read_float(text: str) -> float:
     numerator, slash, denominator = text.partition("/")
     value = float(numerator) / float(denominator) if slash else float(text)
     if math.isnan(value):
-        raise ValueError("NaN is no setting")
+        raise ValueError("NaN is not a setting")
     return value
 
 
@@ -202,7 +202,7 @@ def write(value: object, kind: object = None) -> str:
 
     if isinstance(value, tuple | list):
         text = ":".join(write(item) for item in value) or "()"
-        # One value alone could be read as a number: the colon says that it is a sequence.
+        # A single value could be read as a number: a colon marks the sequence.
         ambiguous = len(value) == 1 and kind and read(text, kind) != tuple(value)
         return f"{text}:" if ambiguous else text
 
@@ -212,7 +212,7 @@ def write(value: object, kind: object = None) -> str:
 
 
 def write_text(text: str, kind: object) -> str:
-    """Write text, in quotes where it would otherwise be read as something else."""
+    """Write text, in quotes if it would otherwise be read as something else."""
     bare = bool(text) and not QUOTED.search(text)
     if bare and kind and get_origin(kind) is not Literal:
         value = read(text, kind)

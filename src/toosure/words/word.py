@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toosure.words.method import OWN, REQUIRED, Method, Setting, find, nearest, table_of
+from toosure.sentences import did_you_mean
+from toosure.words.method import OWN, REQUIRED, Method, Setting, find, table_of
 from toosure.words.values import read
 
 # One setting=value: commas in quotes, or in brackets nested up to twice, do not end it.
@@ -59,7 +60,7 @@ class Word:
         return self.method.target(*arguments, **{**accepted, **settings})
 
     def argument(self, name: str, value: object, injected: Mapping[str, object]) -> object:
-        """Turn a word among the settings into the object that it names.
+        """Build the object that a word among the settings names.
 
         A base that receives forwarded settings is passed as its class, for the method to build.
         """
@@ -101,7 +102,7 @@ def spell(kind: str, name: str, settings: Mapping[str, Any]) -> str:
 
 
 def split_name(kind: str, text: str) -> tuple[str, str]:
-    """Split name:settings, or package.module:name,settings for a method of one's own."""
+    """Split name:settings, or package.module:name,settings for a method of your own."""
     name, _, settings = text.partition(":")
     own = OWN.match(text)
     if name.strip() not in table_of(kind) and own and text[own.end() :][:1] in ("", ","):
@@ -128,19 +129,19 @@ def word_of(method: Method, texts: Mapping[str, str]) -> Word:
 
     for name in texts:
         if name not in known:
-            hint = nearest(name, known)
+            hint = did_you_mean(name, known, ".")
             raise ValueError(f"{method.name} has no setting {name!r}{hint}{listing(method, base)}")
     for name, setting in known.items():
         if setting.default is REQUIRED and name not in texts:
             raise ValueError(f"{method.name} needs {setting}: write {method.name}:{name}=...")
 
-    # In the order of the signature, so that equal settings are spelled alike.
+    # In the order of the signature, so that equal settings have one spelling.
     values = {n: typed(method, s, texts[n]) for n, s in known.items() if n in texts}
     return Word(method, {n: v for n, v in values.items() if not is_default(v, known[n].default)})
 
 
 def flatten(method: Method, texts: dict[str, str]) -> tuple[dict[str, str], Word | None]:
-    """Write base=(adamw:lr=1) as base=adamw, lr=1 where the method passes settings to its base."""
+    """Write base=(adamw:lr=1) as base=adamw, lr=1 if the method passes settings to its base."""
     if method.passes_to != "base" or "base" not in texts:
         return texts, None
 
@@ -152,7 +153,7 @@ def flatten(method: Method, texts: dict[str, str]) -> tuple[dict[str, str], Word
 
 
 def known_settings(method: Method, base: Word | None = None) -> dict[str, Setting]:
-    """Join the method's settings with those of the method it passes the unknown ones to."""
+    """Return the method's settings and those of the method that gets the unknown ones."""
     receiver = method.passes_to
     if receiver == "base":
         receiver = base.name if base else method.settings["base"].default

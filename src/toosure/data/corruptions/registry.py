@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from difflib import get_close_matches
 from typing import Literal, get_args
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from toosure.data.corruptions import blur, digital, noise, weather
 from toosure.data.corruptions.jpeg import jpeg_compression
 from toosure.data.seeds import derive_seed
+from toosure.sentences import did_you_mean
 
 Corruption = Literal[
     "gaussian_noise",
@@ -64,11 +64,10 @@ assert tuple(CORRUPTIONS) == get_args(Corruption)
 def corrupt(images: Tensor, name: str, severity: int = 3, seed: int = 0) -> Tensor:
     """Corrupt images (N, C, H, W), uint8 or in [0, 1], of one or three channels, as in CIFAR-10-C.
 
-    The strengths are those of the 32-pixel set, in pixels where they are lengths (those of
-    elastic_transform are shares of the side), whatever the size of the images. The result has 256
-    levels, rounded down as there. The texture of frost is our own. Draws are by seed and the same
-    for all severities; they differ between kinds of devices, and an image gets other draws when
-    other images are corrupted with it.
+    Strengths are those of the 32-pixel set for any size of the images, with lengths in pixels
+    (shares of the side for elastic_transform). The result has 256 levels, rounded down as there.
+    The texture of frost is drawn, not a photograph. Draws depend on the seed, not on the severity;
+    they differ between CPU and GPU, and depend on the images that are corrupted together.
     Reference: Hendrycks and Dietterich (2019), Benchmarking neural network robustness to common
     corruptions and perturbations, arXiv 1903.12261.
 
@@ -128,8 +127,7 @@ def check_severity(severity: object) -> None:
 def check_corruption(images: Tensor, name: object, severity: object) -> None:
     """Raise if the name, the severity or the images are not ones that `corrupt` takes."""
     if not isinstance(name, str) or name not in CORRUPTIONS:
-        close = get_close_matches(str(name), CORRUPTIONS, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(str(name), CORRUPTIONS, ".")
         raise ValueError(f"no corruption is called {name!r}{hint} Known: {', '.join(CORRUPTIONS)}")
     check_severity(severity)
 

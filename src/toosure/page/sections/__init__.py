@@ -12,7 +12,7 @@ from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.control import control
 from toosure.page.sections.differences import differences
-from toosure.page.sections.helped import helped
+from toosure.page.sections.improvements import improvements
 from toosure.page.sections.members import members
 from toosure.page.sections.moments import moments
 from toosure.page.sections.pareto import pareto
@@ -32,10 +32,9 @@ Make = Callable[[PageRuns], str]
 class Section:
     """One part of the page.
 
-    `make` returns the HTML of the element with the id `name`, empty where there is nothing to say.
-    The live page replaces this element when runs grow. Sections that hold figures are not
-    replaced: new rows are added to their figures. `parts` are elements inside such a section that
-    are replaced all the same.
+    `make` returns the HTML of the element with the id `name`, or an empty text. The live page
+    replaces this element when runs grow. Sections with figures are not replaced: new rows are added
+    to their figures. But `parts`, elements inside such a section, are replaced.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Section:
     parts: Mapping[str, Make] = field(default_factory=dict)
 
     def replaced(self) -> dict[str, Make]:
-        """Return what a live page replaces, by the id of its element."""
+        """Return the elements that a live page replaces, by id."""
         whole = {} if self.holds_figures else {self.name: self.make}
         return {**whole, **self.parts}
 
@@ -53,7 +52,7 @@ SECTIONS = [
     Section("summary", summary),
     Section("progress", progress),
     Section("differences", differences),
-    Section("helped", helped),
+    Section("helped", improvements),
     Section("tradeoff", tradeoff, holds_figures=True),
     Section("comparison", comparison),
     Section("members", members),

@@ -4,13 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from toosure.page.half_intervals import PlusMinus
-from toosure.page.html import called, section
+from toosure.page.half_intervals import PlusMinus, ValueInterval
+from toosure.page.html import section, with_label
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.scaling_effect import scaling_effect
-from toosure.page.sections.differences import listed
 from toosure.page.tables import Cell, Heading, NumberCell, table
 from toosure.runs import Run
 
@@ -25,28 +24,24 @@ NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
 
 
 def calibrators(page: PageRuns) -> str:
-    """Return the table of what calibrators did to each run.
-
-    Runs of older versions wrote no such numbers: the section says how to add them.
-    """
+    """Return a table of the effect of calibrators on each run."""
     rows = [row for name, run in page.named for row in rows_of(name, run)]
-    missing = [name for name, run in page.named if lacks_scaling(run)]
-    if not rows and not missing:
+    if not rows:
         return ""
 
-    note = NOTE if rows else ""
-    if missing:
-        note += (
-            f" Not judged yet: {listed(missing)}. To add them, run `toosure calibrate RUN` for "
-            "each, with its folder as RUN."
-        )
-    header: list[Heading] = ["run", "calibrator", called("ece", "ECE before"), "ECE after"]
-    header += ["by chance", "accuracy, points", called("nll", "NLL before"), "NLL after", "samples"]
+    header: list[Heading] = ["run", "calibrator", with_label("ece", "ECE before"), "ECE after"]
+    header += [
+        "by chance",
+        "accuracy, points",
+        with_label("nll", "NLL before"),
+        "NLL after",
+        "samples",
+    ]
     formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
     return section(
         "Calibrators, before and after",
-        note.strip(),
-        table(header, rows, formats, sortable=True) if rows else "",
+        NOTE,
+        table(header, rows, formats, sortable=True),
         name="calibrators",
         short="Calibrators",
     )
@@ -55,11 +50,6 @@ def calibrators(page: PageRuns) -> str:
 def is_whole(scaling: Mapping[str, Any]) -> bool:
     """Whether every number is there."""
     return all(isinstance(scaling.get(name), int | float) for name in NUMBERS)
-
-
-def lacks_scaling(run: Run) -> bool:
-    """Whether a run kept predictions and no numbers of what a temperature does to them."""
-    return not run.scaling and run.status == "complete" and run.last_predictions.is_file()
 
 
 def rows_of(name: str, run: Run) -> list[list[Cell]]:
@@ -71,7 +61,7 @@ def rows_of(name: str, run: Run) -> list[list[Cell]]:
 
 
 def row_of_temperature(name: str, run: Run) -> list[Cell]:
-    """Return what a run wrote at its end, with intervals where its predictions are kept."""
+    """Return what a run wrote at its end, with intervals if its predictions are kept."""
     scaling = run.scaling
     effect = scaling_effect(run)
     temperature = printed(scaling["temperature"], ".3f")
@@ -90,7 +80,7 @@ def row_of_temperature(name: str, run: Run) -> list[Cell]:
 
 
 def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
-    """Return what `toosure calibrate` found of one calibrator."""
+    """Return the results of `toosure calibrate` for one calibrator."""
     change = kept.accuracy_change
     accuracy = NumberCell(0.0, "unchanged")
     if change.value:
@@ -114,11 +104,11 @@ def row_of_calibrator(name: str, kept: KeptCalibrator) -> list[Cell]:
 
 
 def points(value: float, estimate: PlusMinus | None) -> NumberCell:
-    note = "" if estimate is None else f"± {100 * estimate.half:.2f}"
+    note = "" if estimate is None else f"± {100 * estimate.half_width:.2f}"
     return NumberCell(100 * value, printed(100 * value, ".2f"), note)
 
 
-def points_between(estimate: tuple[float, float, float]) -> NumberCell:
+def points_between(estimate: ValueInterval) -> NumberCell:
     value, low, high = (100 * each for each in estimate)
     note = f"{low:.2f} to {high:.2f}" if math.isfinite(low + high) else ""
     return NumberCell(value, printed(value, ".2f"), note)

@@ -30,7 +30,7 @@ CLAIMS = {
 
 
 def certificates(page: PageRuns) -> str:
-    """Return the certificate of each run in words; nothing where none was asked for."""
+    """Return the certificate of each run in words; empty if none was asked for."""
     blocks = [certificate(name, run) for name, run in page.named if FAILED in run.last]
     if not blocks:
         return ""
@@ -43,7 +43,7 @@ def certificates(page: PageRuns) -> str:
 
 
 def certificate(name: str, run: Run) -> str:
-    """Say how many statements hold in a run, and which is the tightest."""
+    """Return how many statements hold in a run, and which is the tightest."""
     stated = number(run.last.get(FAILED))
     failed = int(stated) if math.isfinite(stated) else 0
     slacks = {
@@ -70,6 +70,6 @@ def number(value: object) -> float:
 
 
 def claim_of(name: str) -> str:
-    """Return a statement in plain words: that of the longest name which begins it."""
+    """Return a statement in plain words, by its longest known prefix."""
     fitting: Iterable[str] = (key for key in CLAIMS if name.startswith(key))
     return CLAIMS.get(max(fitting, key=len, default=""), "")

@@ -1,7 +1,6 @@
 """Runs side by side: the last numbers of each setting, mean and spread over seeds."""
 
 import math
-import re
 from collections.abc import Sequence
 from html import escape
 
@@ -9,10 +8,9 @@ import numpy as np
 
 from toosure.figures import Group
 from toosure.page.html import section
-from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import ENDED_EARLY, last_value
-from toosure.page.tables import Cell, NumberCell, table
+from toosure.page.tables import Cell, mean_cell, table
 from toosure.quantities import Quantity, described, own_keys, shown_in
 from toosure.runs import Run
 
@@ -25,7 +23,7 @@ def comparison(page: PageRuns) -> str:
     means = np.array([[mean(cell) for cell in row] for row in values])
     means = means.reshape(len(groups), len(columns))
 
-    # The numbers of a run that ended early, or of training data, are no merit.
+    # Runs that ended early, and numbers of training data, are never marked as best.
     no_merit = [ended_early(group) or training_only(group) for group in groups]
     means[np.array(no_merit, dtype=bool)] = np.nan
     is_best = best(means, columns) & (len(groups) > 1)
@@ -34,7 +32,7 @@ def comparison(page: PageRuns) -> str:
     for i, group in enumerate(groups):
         cells: list[Cell] = [(group.label, remark_on(group))]
         for j, column in enumerate(columns):
-            cells.append(mean_cell(values[i][j], column, bool(is_best[i, j])))
+            cells.append(mean_cell(values[i][j], column.form, bool(is_best[i, j])))
         rows.append(cells)
 
     attributes = [f'data-label="{escape(group.label)}"' for group in groups]
@@ -47,7 +45,7 @@ def comparison(page: PageRuns) -> str:
 
 
 def columns_of(runs: Sequence[Run]) -> list[Quantity]:
-    """Return the columns that some run has: those of the table of quantities, then own numbers."""
+    """Return the columns that some run has: known quantities, then the user's own numbers."""
     written = dict.fromkeys(key for run in runs for key in run.last)
     unknown = own_keys(list(written))
     own = dict.fromkeys(key.removeprefix("train/").removeprefix("val/") for key in unknown)
@@ -56,7 +54,7 @@ def columns_of(runs: Sequence[Run]) -> list[Quantity]:
 
 
 def remark_on(group: Group) -> str:
-    """Return the small line below a name: how many seeds, and which data if not validation."""
+    """Return the note below a name: the number of seeds, and the data if not validation."""
     parts = [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
     without = sum(run.training_only for run in group.runs)
     if without == len(group.runs):
@@ -67,7 +65,7 @@ def remark_on(group: Group) -> str:
 
 
 def note_on(groups: Sequence[Group]) -> str:
-    """Say what the numbers are of."""
+    """Return what the numbers are of."""
     without = [training_only(group) for group in groups]
     data = "Validation data"
     if all(without):
@@ -95,7 +93,7 @@ def training_only(group: Group) -> bool:
 def last_values(group: Group, column: Quantity) -> list[float]:
     """Return the last finite value of a quantity in each run, in the unit of its column.
 
-    Where some seeds have validation data, those without are left out.
+    If some seeds have validation data, the others are left out.
     """
     runs = [run for run in group.runs if not run.training_only] or group.runs
     values = [last_value(run, column.key) for run in runs]
@@ -103,7 +101,7 @@ def last_values(group: Group, column: Quantity) -> list[float]:
 
 
 def ended_early(group: Group) -> bool:
-    """Whether a run of a group ended before its time: its numbers are then no merit.
+    """Whether a run of a group ended early, so that its numbers cannot be the best.
 
     An untrained network has next to no calibration error and a small sharpness.
     """
@@ -115,32 +113,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def best(means: np.ndarray, columns: Sequence[Quantity]) -> np.ndarray:
-    """Mark the best of each column, ties together, none where all are alike; (groups, columns)."""
+    """Mark the best of each column, with ties, unless all are equal; (groups, columns)."""
     signs = np.array([{"higher": 1.0, "lower": -1.0}.get(c.better, np.nan) for c in columns])
     scores = np.where(np.isnan(means * signs), -np.inf, means * signs)
     top = scores.max(0, initial=-np.inf)
     differ = (scores != scores[:1]).any(0)
     marks: np.ndarray = np.isfinite(scores) & (scores == top) & differ
     return marks
-
-
-def mean_cell(values: Sequence[float], column: Quantity, is_best: bool) -> NumberCell:
-    """Return the mean over seeds, with their standard deviation below it."""
-    if not values:
-        return NumberCell(None, "–")
-    text = printed(mean(values), column.form)
-    note = ""
-    if len(values) > 1:
-        spread = float(np.std(values, ddof=1))
-        note = f"± {printed(spread, form_like(text, column.form))}"
-    return NumberCell(mean(values), text, note, is_best)
-
-
-def form_like(text: str, form: str) -> str:
-    """Return the form that gives a spread as many decimals as its mean has.
-
-    >>> form_like("2.50", ".3g"), form_like("1.2e−05", ".3g")
-    ('.2f', '.3g')
-    """
-    decimals = re.fullmatch(r"−?\d+\.(\d+)", text)
-    return f".{len(decimals[1])}f" if decimals and form.endswith("g") else form

@@ -1,4 +1,4 @@
-"""Runs that steered themselves: the sensor with its dead band, and what was moved."""
+"""Runs with a controller: the sensor with its dead band, and the actuator."""
 
 from toosure.figures.control import SENSORS, control_figure, control_panels
 from toosure.page.html import FIGURE_TOOLS, plot, section
@@ -13,7 +13,7 @@ NOTE = (
 
 
 def control(page: PageRuns) -> str:
-    """Return sensor, dead band and actuator of runs with a controller; nothing without one."""
+    """Return sensor, dead band and actuator of runs with a controller; empty without one."""
     groups = page.groups
     runs = [run for group in groups for run in group.runs]
     steered = [run for run in runs if any(key in SENSORS for key in control_panels([run]))]

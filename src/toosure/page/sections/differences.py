@@ -1,7 +1,7 @@
-"""Each setting against a reference on the same examples: what differs, and what is chance."""
+"""Each setting against a reference on the same examples, and what may be chance."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 from toosure.page.half_intervals import T_QUANTILES, PlusMinus
@@ -9,16 +9,17 @@ from toosure.page.html import in_script, section
 from toosure.page.number_text import printed
 from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
-from toosure.page.paired import Comparison
+from toosure.page.paired import SettingComparison
 from toosure.page.replicas import KEYS
 from toosure.page.tables import Cell, Heading, HtmlCell, table
 from toosure.quantities import Quantity, described
+from toosure.sentences import listed
 
 SPLITS = {"test": "test", "val": "validation"}
 
 
 def differences(page: PageRuns) -> str:
-    """Return the table of differences and the choice of the reference; nothing without two."""
+    """Return the table of differences and the choice of the reference; empty without two."""
     comparison = page.comparison
     if comparison is None:
         return ""
@@ -39,7 +40,7 @@ def differences(page: PageRuns) -> str:
         f"{options}</select></label></div>"
     )
     missing = [group.label for group in page.groups if group.label not in comparison.settings]
-    left_out = f" Without such predictions: {listed(missing)}." if missing else ""
+    left_out = f" Without such predictions: {listed(missing, 3)}." if missing else ""
     return section(
         "Differences on the same examples",
         note + left_out,
@@ -51,21 +52,8 @@ def differences(page: PageRuns) -> str:
     )
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return names after each other, the first few of many.
-
-    >>> listed(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    >>> listed(["sgd, batch 64", "sam, batch 64"])
-    'sgd, batch 64; sam, batch 64'
-    """
-    rest = len(names) - most
-    between = "; " if any("," in name for name in names) else ", "
-    return between.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def difference_table(page: PageRuns, comparison: Comparison, reference: str) -> str:
-    """Return the table against one reference, which the scripts fill anew for another."""
+def difference_table(page: PageRuns, comparison: SettingComparison, reference: str) -> str:
+    """Return the table against one reference; the scripts refill it for another."""
     header: list[Heading] = ["setting", *(described(key) for key in KEYS)]
     rows: list[list[Cell]] = []
     labels = [group.label for group in page.groups if group.label in comparison.settings]
@@ -86,18 +74,18 @@ def difference_cells(by_key: Mapping[str, PlusMinus], is_reference: bool) -> lis
 
 
 def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:
-    """Return a difference with its interval: grey where chance may explain it."""
+    """Return a difference with its interval; grey if it may be chance."""
     value = quantity.scale * difference.value
     form = quantity.form.replace(".", "+.", 1)
     helps = (difference.value < 0) == (quantity.better == "lower")
     kind = "chance" if difference.is_chance else "gain" if helps else "loss"
-    half = printed(quantity.scale * difference.half, quantity.form)
+    half = printed(quantity.scale * difference.half_width, quantity.form)
     text = f'<span class="{kind}">{printed(value, form)}<small>±&nbsp;{half}</small></span>'
     return HtmlCell.of(text, value)
 
 
-def scores_script(comparison: Comparison, labels: list[str]) -> str:
-    """Return the scores and their replicas, from which the page takes any difference."""
+def scores_script(comparison: SettingComparison, labels: list[str]) -> str:
+    """Return the scores and their replicas, from which the page computes any difference."""
     pool = ArrayPool()
     settings = {}
     for label in labels:

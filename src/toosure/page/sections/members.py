@@ -1,4 +1,4 @@
-"""Members and mixture, raw weights and their averages: what each predicts, on validation data."""
+"""Scores of members and mixture, of raw weights and averages, on validation data."""
 
 from toosure.page.html import section
 from toosure.page.page_runs import PageRuns
@@ -27,7 +27,7 @@ AVERAGES = {"ema": "EMA of the weights", "swa": "SWA", "swag": "SWAG, its mean"}
 
 
 def members(page: PageRuns) -> str:
-    """Return the table of runs with several predictions; nothing where no run has them."""
+    """Return the table of runs with several predictions; empty if there is no such run."""
     rows = [row for name, run in page.named for row in rows_of(name, run)]
     if not rows:
         return ""
@@ -55,7 +55,7 @@ def rows_of(name: str, run: Run) -> list[list[Cell]]:
 
 
 def scores(run: Run, prefix: str) -> list[Cell]:
-    """Return accuracy, NLL and ECE of one way to predict, by what its keys begin with."""
+    """Return accuracy, NLL and ECE of one way to predict, by the prefix of its keys."""
     values = [run.last.get(f"{prefix}{key}") for key in ("accuracy", "nll", "ece")]
     accuracy, nll, ece = (value if isinstance(value, float) else None for value in values)
     return [in_percent(accuracy), nll, in_percent(ece)]

@@ -1,4 +1,4 @@
-"""The slider through training: three figures of one moment, and the numbers that move them."""
+"""The slider through training: three figures of one step, and their numbers."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ WORDS = {  # what the figures of a run say: of the predicted class, or of P(clas
 
 
 def word(name: str) -> str:
-    """Return a word that the scripts replace by that of the run."""
+    """Return a placeholder that the scripts replace by the run's word."""
     return f'<span data-word="{name}">{escape(WORDS["top"][name])}</span>'
 
 
@@ -53,7 +53,7 @@ KEYS = {  # what the marks mean; the scripts put numbers into <b>
 
 
 def moments(page: PageRuns) -> str:
-    """Return the slider with its figures; nothing where no run kept a snapshot."""
+    """Return the slider with its figures; empty if no run kept a snapshot."""
     runs = frames(page)
     if not runs:
         return ""
@@ -116,9 +116,9 @@ def frames(page: PageRuns) -> list[dict[str, Any]]:
 
 
 def frames_of(run: Run, most: int) -> dict[str, Any]:
-    """Return the frames of each split, validation first, and whose words they have.
+    """Return the frames of each split, validation first, and their set of words.
 
-    Of two classes they are of P(class 1), where all snapshots hold it.
+    With two classes they are of P(class 1), if all snapshots hold it.
     """
     steps = run.snapshots
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).astype(int))

@@ -1,4 +1,4 @@
-"""A study of several goals: its complete runs by the first two, and those that no other beats."""
+"""A study of several goals: its complete runs by the first two, and the Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.pareto import pareto_figure, pareto_front
+from toosure.finite import is_finite_number
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.page.tables import Cell, Heading, table
@@ -27,7 +28,7 @@ class StudyRuns:
 
 
 def pareto(page: PageRuns) -> str:
-    """Return the figure and the table of each study; nothing where no run belongs to one."""
+    """Return the figure and the table of each study; empty if no run belongs to one."""
     blocks = [block_of(study) for study in studies(page)]
     if not blocks:
         return ""
@@ -40,7 +41,7 @@ def pareto(page: PageRuns) -> str:
 
 
 def studies(page: PageRuns) -> list[StudyRuns]:
-    """Return the studies that the runs of a page belong to, as far as they have several goals."""
+    """Return the studies with several goals that runs of the page belong to."""
     members: dict[Path, list[tuple[str, Run]]] = {}
     for name, run in page.named:
         members.setdefault(run.path.parent, []).append((name, run))
@@ -59,7 +60,7 @@ def study_of(folder: Path, named: Sequence[tuple[str, Run]]) -> StudyRuns | None
     rows: list[list[float]] = []
     for name, run in named:
         values = [run.last.get(key) for key in keys]
-        numbers = [v for v in values if isinstance(v, int | float) and np.isfinite(v)]
+        numbers = [v for v in values if is_finite_number(v)]
         if run.status == "complete" and len(numbers) == len(keys):
             labels.append(name)
             rows.append([q.scale * v for q, v in zip(quantities, numbers, strict=True)])
@@ -73,7 +74,7 @@ def study_of(folder: Path, named: Sequence[tuple[str, Run]]) -> StudyRuns | None
 
 
 def goals_in(folder: Path, follow_links: bool) -> list[str]:
-    """Return the goals of the study in a folder, as keys of rows; none where there is no study."""
+    """Return the goals of the study in a folder, as keys of rows; none if there is no study."""
     try:
         goals = read_json(folder / "tuning.json", follow_links).get("goals")
     except ValueError:

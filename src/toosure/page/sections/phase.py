@@ -1,15 +1,10 @@
-"""Calibration error against sharpness: the path of each run, and how closely the two go."""
-
-from collections.abc import Sequence
-
-import numpy as np
+"""Calibration error against sharpness: the path of each run, and their correlation."""
 
 from toosure.figures import correlation
 from toosure.figures.phase import paired
 from toosure.page.html import FIGURE_TOOLS, plot, section
-from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, NumberCell, table
+from toosure.page.tables import Cell, mean_cell, table
 
 CHOICE = (
     '<div class="controls"><span class="choice" role="group" aria-label="data" '
@@ -19,7 +14,7 @@ CHOICE = (
 
 
 def phase(page: PageRuns) -> str:
-    """Return ECE against sharpness, and their correlations; nothing where there is no sharpness."""
+    """Return ECE against sharpness, and their correlations; nothing if there is no sharpness."""
     if not any(paired(run, split) for run in page.runs for split in ("train", "val")):
         return ""
 
@@ -46,16 +41,8 @@ def correlations(page: PageRuns) -> str:
         cells: list[Cell] = [group.label]
         for split in ("train", "val"):
             pairs = [c for run in group.runs if (c := correlation(run, split))]
-            cells.append(mean_and_spread([pair.pearson for pair in pairs]))
-            cells.append(mean_and_spread([pair.rank for pair in pairs]))
+            cells.append(mean_cell([pair.pearson for pair in pairs], "+.2f"))
+            cells.append(mean_cell([pair.rank for pair in pairs], "+.2f"))
         rows.append(cells)
     header = ("run", "train, Pearson", "train, rank", "val, Pearson", "val, rank")
     return f'<div id="correlations">{table(header, rows, sortable=True)}</div>'
-
-
-def mean_and_spread(values: Sequence[float]) -> NumberCell:
-    if not values:
-        return NumberCell(None, "–")
-    mean = float(np.mean(values))
-    note = f"± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return NumberCell(mean, printed(mean, "+.2f"), note)

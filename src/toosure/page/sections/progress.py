@@ -1,4 +1,4 @@
-"""How far the runs are that go on: steps, time left, rows per second, what is measured."""
+"""The progress of unfinished runs: steps, time left, rows per second, what is measured."""
 
 import math
 from html import escape
@@ -18,7 +18,7 @@ MAX_LISTED = 100
 
 
 def progress(page: PageRuns) -> str:
-    """Return the runs that have not ended; an empty element, for later ones, where all have."""
+    """Return the runs that have not ended; if all have, an empty element for later ones."""
     rows = [row_of(name, run) for name, run in page.named if run.status in UNFINISHED]
     if not rows:
         return '<section id="progress" hidden></section>'
@@ -50,7 +50,7 @@ def row_of(name: str, run: Run) -> list[Cell]:
 
 
 def pace_of(run: Run) -> tuple[float, float]:
-    """Return steps and rows per second over the last rows; NaN where it is not known."""
+    """Return steps and rows per second over the last rows; NaN if unknown."""
     seconds = run.columns.get("seconds")
     if seconds is None or run.count < 2:
         return math.nan, math.nan
@@ -63,7 +63,7 @@ def pace_of(run: Run) -> tuple[float, float]:
 
 
 def measured(run: Run) -> str:
-    """Say what the next row holds, and when it is due."""
+    """Return what the next row holds, and when it is due."""
     asked = run.config.get("measure")
     extra = [str(key) for key in asked] if isinstance(asked, list) else []
     names = [QUANTITIES[key].short if key in QUANTITIES else key for key in extra]
@@ -73,7 +73,7 @@ def measured(run: Run) -> str:
 
 
 def command(run: Run) -> Cell:
-    """Return the button that copies the command of a run: repeated, it goes on or begins anew."""
+    """Return a button that copies the command of a run, with which it resumes or restarts."""
     typed = run.environment.get("command")
     if not isinstance(typed, str) or not typed:
         return "–"

@@ -18,7 +18,7 @@ from toosure.runs import Run
 
 
 def provenance(page: PageRuns) -> str:
-    """Return what all runs share, a row for what each has of its own, and the whole on demand."""
+    """Return what all runs share, a row for each run, and all details on demand."""
     shared = common([run.config for run in page.runs])
     where = common([flat(run.environment) for run in page.runs])
     rows = [row_of(name, run) for name, run in page.named]
@@ -38,7 +38,7 @@ def provenance(page: PageRuns) -> str:
 
 
 def row_of(name: str, run: Run) -> list[Cell]:
-    """Return the row of a run: how it stands and what it took."""
+    """Return the row of a run: its status and what it took."""
     seconds = last_of(run, "seconds")
     spent = run.columns.get("seconds_measuring")
     cost = ""
@@ -66,7 +66,7 @@ def warnings(page: PageRuns) -> str:
 
 
 def warning_items(group: Group) -> list[str]:
-    """Return the warnings of a setting: what several of its seeds say, once."""
+    """Return the warnings of a setting; one that several seeds share appears once."""
     warned: dict[str, list[str]] = {}
     for name, run in zip(group.names, group.runs, strict=True):
         for warning in [*run.warnings, *([] if run.count else ["no rows yet"])]:

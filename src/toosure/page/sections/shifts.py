@@ -7,10 +7,10 @@ from html import escape
 import numpy as np
 
 from toosure.figures.shifts import ShiftLine, shifts_figure
-from toosure.page.html import FIGURE_TOOLS, called, plot, section, term
+from toosure.page.html import FIGURE_TOOLS, plot, section, term, with_label
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, Heading, NumberCell, table
+from toosure.page.tables import Cell, Heading, NumberCell, mean_cell, table
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
 from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
@@ -33,7 +33,7 @@ SCORE_NOTE = (
 
 
 def shifts(page: PageRuns) -> str:
-    """Return figure and tables of the runs that were judged on shifts; nothing without one."""
+    """Return figures and tables of the runs that were judged on shifts; empty without one."""
     settings = settings_of(page)
     if not settings:
         return ""
@@ -74,12 +74,12 @@ def record_of(run: Run) -> ShiftRecord | None:
 
 
 def has_shifts(page: PageRuns) -> bool:
-    """Whether the section has something to say."""
+    """Whether any run was judged on shifts."""
     return any(record_of(run) is not None for run in page.runs)
 
 
 def reference_of(page: PageRuns, settings: Sequence[ShiftLine]) -> ShiftLine | None:
-    """Return the setting that errors are divided by: the plain optimizer, where it was judged."""
+    """Return the setting that errors are divided by: the baseline, if it was judged."""
     if len(settings) < 2:
         return None
     named = {setting.label: setting for setting in settings}
@@ -87,7 +87,7 @@ def reference_of(page: PageRuns, settings: Sequence[ShiftLine]) -> ShiftLine | N
 
 
 def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
-    """Say what was judged, on how many images, and which runs were not."""
+    """Return what was judged, on how many images, and which runs were not."""
     records = [record for setting in settings for record in setting.records]
     counts = sorted({(record.images, record.available) for record in records})
     images = ", ".join(f"{images:,} of {available:,}" for images, available in counts)
@@ -114,8 +114,8 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
     """Return one row per setting: clean, and means over corruptions."""
     header: list[Heading] = [
         "run",
-        called("accuracy", "clean accuracy"),
-        called("ece", "clean ECE"),
+        with_label("accuracy", "clean accuracy"),
+        with_label("ece", "clean ECE"),
     ]
     header += [QUANTITIES[f"shift_{metric}"] for metric in METRICS]
     header.append(QUANTITIES["mean_corruption_error"] if reference else "mean error, %")
@@ -130,12 +130,12 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
         row.append(error_cell(setting, reference))
         rows.append(row)
 
-    said = (
+    caption = (
         f"<p>mCE is against {escape(reference.label)}.</p>"
         if reference
         else "<p>The mean error is not divided by that of another run.</p>"
     )
-    return table(header, rows, sortable=True) + said
+    return table(header, rows, sortable=True) + caption
 
 
 def of_quantity(setting: ShiftLine, metric: str, quantity: Quantity) -> NumberCell:
@@ -171,8 +171,10 @@ def corruptions_table(settings: Sequence[ShiftLine]) -> str:
 
     header = ["ECE in points, mean over severities", *(setting.label for setting in shown)]
     left_out = len(settings) - len(shown)
-    said = f"<p>The first {len(shown)} settings; {left_out} more are above.</p>" if left_out else ""
-    return table(header, rows, sortable=True) + said
+    caption = (
+        f"<p>The first {len(shown)} settings; {left_out} more are above.</p>" if left_out else ""
+    )
+    return table(header, rows, sortable=True) + caption
 
 
 def mean_under(setting: ShiftLine, metric: str, corruption: str) -> float:
@@ -215,10 +217,3 @@ def spread(
 
 def cell(values: Sequence[float], quantity: Quantity) -> NumberCell:
     return mean_cell([quantity.scale * value for value in values], quantity.form)
-
-
-def mean_cell(values: Sequence[float], form: str) -> NumberCell:
-    """Return a mean with its standard deviation below, where there are several values."""
-    average = float(np.mean(values))
-    note = f"± {printed(float(np.std(values, ddof=1)), form)}" if len(values) > 1 else ""
-    return NumberCell(average if math.isfinite(average) else None, printed(average, form), note)

@@ -10,13 +10,13 @@ from toosure.page.decision import Decision, decide
 from toosure.page.html import breakable, prose
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
-from toosure.page.ranking import Standing
-from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
+from toosure.page.ranking import RankedSetting
+from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, cell_with_spread, table
 from toosure.quantities import described
 
 BAR_WIDTH = 180  # units of the picture of a gap
 BAR_HEIGHT = 20
-MIN_REACH = 2.0  # points: the scale of the bars is no finer
+MIN_REACH = 2.0  # points that the scale of the bars shows at least
 
 
 def summary(page: PageRuns) -> str:
@@ -29,7 +29,7 @@ def summary(page: PageRuns) -> str:
     reason = f'<p class="reason">{prose(decision.reason)}</p>' if decision.reason else ""
     steps = "".join(f"<li>{prose(step)}</li>" for step in decision.steps)
     following = f'<ul class="next" aria-label="what next">{steps}</ul>' if steps else ""
-    weak = " faint" if decision.standing and decision.standing.is_faint else ""
+    weak = " faint" if decision.setting and decision.setting.is_weak else ""
     return (
         f'<header id="summary"><p class="source">{source}</p>{conclusion}'
         f'<h1><span class="{decision.kind}{weak}">{unbroken(decision.title)}</span></h1>'
@@ -43,7 +43,7 @@ def unbroken(sentence: str) -> str:
 
 
 def ranking(page: PageRuns, decision: Decision) -> str:
-    """Return every setting in the one order, with the bar of its gap; a filter where many."""
+    """Return every setting in order, with a bar for its gap, and a filter if there are many."""
     header: list[Heading] = [
         "setting",
         described("gap"),
@@ -53,71 +53,68 @@ def ranking(page: PageRuns, decision: Decision) -> str:
         "verdict",
         "n",
     ]
-    scale = scale_of(page.standings)
-    rows = [row_of(page, standing, scale, decision) for standing in page.standings]
-    attributes = [row_attributes(standing) for standing in page.standings]
+    scale = scale_of(page.ranked_settings)
+    rows = [row_of(page, setting, scale, decision) for setting in page.ranked_settings]
+    attributes = [row_attributes(setting) for setting in page.ranked_settings]
     listed = table(header, rows, ("", "", "", "", "", "", ","), True, attributes)
 
     return f'<div id="ranking">{listed}</div>'
 
 
-def row_attributes(standing: Standing) -> str:
-    """Return what the filter reads of a row."""
-    settings = settings_of(standing.group.runs[0].config)
-    text = " ".join([standing.label, *(f"{key}={value}" for key, value in settings.items())])
-    return f'data-label="{escape(standing.label)}" data-text="{escape(text)}"'
+def row_attributes(setting: RankedSetting) -> str:
+    """Return the attributes of a row that the filter reads."""
+    settings = settings_of(setting.group.runs[0].config)
+    text = " ".join([setting.label, *(f"{key}={value}" for key, value in settings.items())])
+    return f'data-label="{escape(setting.label)}" data-text="{escape(text)}"'
 
 
 def row_of(
-    page: PageRuns, standing: Standing, scale: tuple[float, float], decision: Decision
+    page: PageRuns, setting: RankedSetting, scale: tuple[float, float], decision: Decision
 ) -> list[Cell]:
     """Return the row of a setting."""
-    numbers: list[Cell] = [number_cell(standing, key) for key in ("nll", "accuracy", "ece")]
-    weak = " faint" if standing.is_faint else ""
-    verdict = standing.verdict
+    numbers: list[Cell] = [number_cell(setting, key) for key in ("nll", "accuracy", "ece")]
+    weak = " faint" if setting.is_weak else ""
+    verdict = setting.verdict
     sentence = f'<span class="{verdict.kind}{weak}">{prose(verdict.sentence)}</span>'
-    bar = HtmlCell.of(gap_bar(standing, scale), verdict.gap)
-    chosen = standing is decision.standing and len(page.standings) > 1
-    name = name_cell(page, standing, chosen)
-    return [name, bar, *numbers, HtmlCell.of(sentence, verdict.sentence), standing.n or None]
+    bar = HtmlCell.of(gap_bar(setting, scale), verdict.gap)
+    chosen = setting is decision.setting and len(page.ranked_settings) > 1
+    name = name_cell(page, setting, chosen)
+    return [name, bar, *numbers, HtmlCell.of(sentence, verdict.sentence), setting.n or None]
 
 
-def name_cell(page: PageRuns, standing: Standing, chosen: bool) -> HtmlCell:
+def name_cell(page: PageRuns, setting: RankedSetting, chosen: bool) -> HtmlCell:
     """Return the name of a setting with its colour, and how many seeds it has."""
-    group = standing.group
+    group = setting.group
     parts = ["taken"] if chosen else []
     parts += [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
-    parts += [f"{standing.left_out} left out"] if standing.left_out else []
+    parts += [f"{setting.left_out} left out"] if setting.left_out else []
     parts += ["training data"] if all(run.training_only for run in group.runs) else []
-    parts += [] if standing.is_ranked or "training data" in parts else ["not ranked"]
+    parts += [] if setting.is_ranked or "training data" in parts else ["not ranked"]
     note = f"<small>{escape(', '.join(parts))}</small>" if parts else ""
-    place = page.places[standing.label] % len(PALETTE)
-    text = f'<i class="swatch c{place}"></i>{breakable(standing.label)}{note}'
-    return HtmlCell.of(text, standing.label)
+    place = page.places[setting.label] % len(PALETTE)
+    text = f'<i class="swatch c{place}"></i>{breakable(setting.label)}{note}'
+    return HtmlCell.of(text, setting.label)
 
 
-def number_cell(standing: Standing, key: str) -> NumberCell:
-    value = standing.values.get(key)
-    if value is None:
-        return NumberCell(None, "–")
-    form = described(key).form
-    spread = standing.spreads.get(key)
-    return NumberCell(value, printed(value, form), f"± {printed(spread, form)}" if spread else "")
+def number_cell(setting: RankedSetting, key: str) -> NumberCell:
+    """Return a number of a setting, with its spread over seeds if there are several."""
+    spread = setting.spreads.get(key) or None
+    return cell_with_spread(setting.values.get(key), spread, described(key).form)
 
 
-def scale_of(standings: Sequence[Standing]) -> tuple[float, float]:
-    """Return the points from which and to which the bars of all gaps reach."""
+def scale_of(ranked_settings: Sequence[RankedSetting]) -> tuple[float, float]:
+    """Return the smallest and the largest end of all bars, in points."""
     ends = [-MIN_REACH / 4, MIN_REACH]
-    for standing in standings:
-        gap, half = standing.verdict.gap, standing.verdict.half
+    for setting in ranked_settings:
+        gap, half = setting.verdict.gap, setting.verdict.half_width
         ends += [gap, gap - half, gap + half]
     finite = [end for end in ends if math.isfinite(end)]
     return min(finite), max(finite)
 
 
-def gap_bar(standing: Standing, scale: tuple[float, float]) -> str:
+def gap_bar(setting: RankedSetting, scale: tuple[float, float]) -> str:
     """Return a small picture: a bar from 0 to the gap, a whisker for its interval."""
-    gap, half = standing.verdict.gap, standing.verdict.half
+    gap, half = setting.verdict.gap, setting.verdict.half_width
     if not math.isfinite(gap):
         return "–"
     low, high = scale
@@ -128,8 +125,8 @@ def gap_bar(standing: Standing, scale: tuple[float, float]) -> str:
     start, end = sorted((place(0), place(gap)))
     width = max(0.5, round(end - start, 1))
     middle = BAR_HEIGHT / 2
-    weak = " faint" if standing.is_faint else ""
-    kind = standing.verdict.kind if standing.verdict.kind in ("over", "under") else "chance"
+    weak = " faint" if setting.is_weak else ""
+    kind = setting.verdict.kind if setting.verdict.kind in ("over", "under") else "chance"
     whisker = ""
     words = f"gap {printed(gap, '+.1f')} points"
     if math.isfinite(half):

@@ -7,16 +7,16 @@ from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.quantities import described
 
-MIN_SETTINGS = 3  # below, the table says it better
+MIN_SETTINGS = 3  # for fewer settings the table is enough
 MAX_VALUES = 16  # of a setting, as small multiples
 
 
 def tradeoff(page: PageRuns) -> str:
-    """Return accuracy against ECE with the Pareto front; nothing where settings are few."""
+    """Return accuracy against ECE with the Pareto front; empty if there are few settings."""
     known = [
-        standing
-        for standing in page.standings
-        if standing.is_ranked and {"accuracy", "ece"} <= standing.values.keys()
+        setting
+        for setting in page.ranked_settings
+        if setting.is_ranked and {"accuracy", "ece"} <= setting.values.keys()
     ]
     if len(known) < MIN_SETTINGS:
         return ""
@@ -39,7 +39,7 @@ def tradeoff(page: PageRuns) -> str:
 def varied_settings(page: PageRuns) -> list[str]:
     """Return the settings that take a few values over the groups.
 
-    The optimizer comes first, then those of fewest values.
+    The optimizer comes first, then settings with the fewest values.
     """
     values: dict[str, set[str]] = {}
     for group in page.groups:

@@ -63,7 +63,7 @@ def panel(key: str) -> str:
 
 
 def refinement(page: PageRuns) -> str:
-    """Say when each run was at its best before calibration; nothing where none was measured."""
+    """Return when each run was best before calibration; empty if it was not measured."""
     sentences = [best_moment(name, run) for name, run in page.named if run.has(REFINEMENT)]
     if not sentences:
         return ""
@@ -75,7 +75,7 @@ def refinement(page: PageRuns) -> str:
 
 
 def best_moment(name: str, run: Run) -> str:
-    """Name the step of the lowest NLL after its best temperature, and what it became."""
+    """Return the step of the lowest NLL after its best temperature, and the final value."""
     values = run.columns[REFINEMENT]
     steps = run.columns["step"]
     known = np.flatnonzero(np.isfinite(values))
@@ -92,8 +92,7 @@ def best_moment(name: str, run: Run) -> str:
 def legend(page: PageRuns) -> str:
     """Return one button per setting, its colour and name; a press shows or hides it everywhere.
 
-    Where there are many, the first six of the ranking are shown at first, and the buttons of the
-    others when they are asked for.
+    If there are many, the first six of the ranking are shown, and the other buttons on request.
     """
     chips = "".join(
         f'<button type="button" class="chip" data-group="{i}" data-label="{escape(group.label)}" '
@@ -125,7 +124,7 @@ def legend(page: PageRuns) -> str:
 
 
 def controls(page: PageRuns) -> str:
-    """Return the choices of what is drawn and how."""
+    """Return the controls for what is drawn and how."""
     has_seeds = any(len(group.runs) > 1 for group in page.groups)
     groups = []
     for name, key, options in CHOICES:

@@ -13,7 +13,7 @@ BETTER = {"lower": "lower is better", "higher": "higher is better", "": ""}
 
 
 def words(page: PageRuns) -> str:
-    """Return what each quantity on the page means; links to `#term-KEY` lead here."""
+    """Return the meaning of each quantity on the page; links to `#term-KEY` lead here."""
     keys = [*ALWAYS, *(q.key for q in columns_of(page.runs)), *page.panel_keys]
     keys += KEYS if has_shifts(page) else ()
     entries = [described(key) for key in dict.fromkeys(keys)]

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from toosure.recipes.recipe import RunMixture
 from toosure.recipes.run_store import RunStore
+from toosure.runs.files import write_json
 from toosure.runs.json_text import read_json
 from toosure.shifts.record import ShiftRecord
 from toosure.train import Runtime
 from toosure.train.run_mixture import judge_mixture
-from toosure.train.shifts import can_be_judged, fulfils, write_record_to
+from toosure.train.shifts import can_be_judged, fulfils
 
 FOLDER = "mixtures"  # in the folder of the runs
 
@@ -43,4 +44,4 @@ def judge_mixtures(
             continue
         with runtime.cpu_threads():
             record = judge_mixture([run.path for run in runs], runtime)
-        write_record_to(shifts_file(store.folder, mixture), record)
+        write_json(shifts_file(store.folder, mixture), record.as_json())

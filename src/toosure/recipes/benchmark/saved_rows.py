@@ -1,6 +1,5 @@
 """What is saved of a run beside its scores: rows, errors after calibration, control, seconds."""
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor
 
 from toosure import metrics
+from toosure.finite import is_finite_number
 from toosure.posthoc import CALIBRATORS
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
@@ -48,7 +48,7 @@ def saved_numbers(row: Mapping[str, object]) -> dict[str, float]:
         named = key in WHOLE_KEYS or key.rpartition("/")[2] in SAVED_KEYS
         if not named and not key.startswith(SAM_KEYS):
             continue
-        if isinstance(value, int | float) and math.isfinite(value):
+        if is_finite_number(value):
             saved[key] = float(value)
     return saved
 

@@ -23,7 +23,7 @@ from toosure.recipes.json_lines import read_json_lines
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
-from toosure.runs.files import write_atomically
+from toosure.runs.files import write_arrays
 
 SCORES_FILE = "scores.jsonl"
 MIXTURES_FILE = "mixtures.jsonl"
@@ -135,19 +135,14 @@ class ScoreFiles:
         for record in added:
             if examples := self.examples.get(record.name):
                 (self.folder / EXAMPLES).mkdir(exist_ok=True)
-                write_arrays(self.folder / EXAMPLES / f"{record.name}.npz", examples)
+                write_arrays(
+                    self.folder / EXAMPLES / f"{record.name}.npz", examples, compressed=True
+                )
 
         for record in added:
             name = SCORES_FILE if record.members is None else MIXTURES_FILE
             with (self.folder / name).open("a", encoding="utf-8") as file:
                 file.write(record.line() + "\n")
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed archive of arrays atomically."""
-    # Typed loosely, because numpy's signature has flags of its own among the keywords.
-    keywords: dict[str, Any] = dict(arrays)
-    write_atomically(path, lambda file: np.savez_compressed(file, **keywords))
 
 
 def score_files(setting: Setting) -> ScoreFiles:

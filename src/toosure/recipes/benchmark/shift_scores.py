@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from toosure.finite import json_ready
 from toosure.recipes.series import NOTHING, in_points, mean_std_text
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
 from toosure.shifts.plan import ShiftPlan, named_place
-from toosure.shifts.record import AVERAGE_FILE, METRICS, ShiftRecord, finite
+from toosure.shifts.record import AVERAGE_FILE, METRICS, ShiftRecord
 
 if TYPE_CHECKING:
     from toosure.recipes.benchmark.record import Record
@@ -44,9 +45,9 @@ def summary_of(record: ShiftRecord) -> dict[str, Any]:
         "available": record.available,
         "corruptions": len(record.corruptions),
         "severities": record.severities,
-        "mean": finite(record.means()),
+        "mean": json_ready(record.means()),
         "by_severity": {
-            str(severity): finite({metric: record.mean(metric, severity) for metric in METRICS})
+            str(severity): json_ready({metric: record.mean(metric, severity) for metric in METRICS})
             for severity in record.severities
         },
         "ood": {name: found.as_json() for name, found in record.ood.items()},

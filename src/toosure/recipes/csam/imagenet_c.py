@@ -3,7 +3,6 @@
 There are three corruptions at five severities. Images made from validation images are left out.
 """
 
-import json
 from pathlib import Path
 
 import torch
@@ -20,7 +19,7 @@ from toosure.recipes.csam import imagenet_rows
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
-from toosure.runs.files import write_atomically
+from toosure.runs.files import write_json
 from toosure.train import Runtime
 from toosure.train.best import WEIGHTS_FILE
 from toosure.train.build import load_weights
@@ -60,8 +59,7 @@ def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
         split = corrupted_split(own, restored.data, size, runtime.decoders)
         found = scores_on(restored.predictor, split, runtime)
         scores.setdefault(corruption, {})[str(severity)] = found
-    text = json.dumps(scores, indent=1)
-    write_atomically(run.path / CORRUPTED_FILE, lambda file: file.write(text.encode()))
+    write_json(run.path / CORRUPTED_FILE, scores)
     return scores
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from toosure.data.catalogue import SOURCES
 from toosure.recipes.recipe import (
     Claim,
     Findings,
@@ -16,7 +17,6 @@ from toosure.recipes.series import correlate, mean_std_text
 from toosure.recipes.too_sharp import paper, sweeps
 from toosure.runs import Run
 
-CLASSES = {"cifar10": 10, "cifar100": 100}
 NEAR = 0.2  # of the limit
 SENTENCES = (
     "severely under-confident on the training set",
@@ -30,7 +30,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the end of each run, and the claims of App. D on it."""
     configs = sweeps.squared_error(setting)
     groups = {name: store.runs(of) for name, of in configs.items()}
-    limit = paper.mse_confidence(10 if setting.quick else CLASSES[setting.data])
+    limit = paper.mse_confidence(10 if setting.quick else SOURCES[setting.data].classes)
 
     header = (
         "",

@@ -1,4 +1,4 @@
-"""Say on standard error what a command is doing, once it takes longer than two seconds."""
+"""Show on standard error what a command is doing, if it takes longer than two seconds."""
 
 import sys
 import threading
@@ -13,10 +13,10 @@ DELAY = 2.0  # seconds before anything is shown on a terminal
 LOG_DELAY = 10.0  # and before a log has a line
 
 
-class Waiting:
-    """Show a spinner with what is being done, and for how long; in a log, one line, later.
+class Spinner:
+    """Show a spinner with a text and the seconds so far; in a log, one line.
 
-    Nothing is shown, and nothing imported, by work that ends within two seconds.
+    Work that ends within two seconds shows and imports nothing.
     """
 
     def __init__(self, text: str, delay: float | None = None) -> None:
@@ -45,7 +45,7 @@ class Waiting:
                 self.status.stop()
 
     def update(self, text: str) -> None:
-        """Say what is done now."""
+        """Change the text."""
         self.text = text
         with self.lock:
             if self.status is not None:
@@ -55,7 +55,7 @@ class Waiting:
         return f"{self.text} ({time.monotonic() - self.started:.0f} s)"
 
     def show(self) -> None:
-        """Begin to show it."""
+        """Start the spinner, or print the line."""
         from rich.console import Console
 
         console = Console(stderr=True)

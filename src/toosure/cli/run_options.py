@@ -1,9 +1,19 @@
-"""Options of the commands that train: where data lie, on which device, on which cluster."""
+"""Options of the commands that train: on what, where data lie, on which device or cluster."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from toosure.cli.option_values import Texts
+
+Data = Annotated[Texts, typer.Option(help="Data set: digits, cifar10:train=5000, ... [digits]")]
+Objective = Annotated[
+    Texts, typer.Option(help="What wraps the criterion: mixup, calmo, ... [none]")
+]
+Schedule = Annotated[
+    Texts, typer.Option(help="Of the learning rate: step, cosine:warmup=100. [constant]")
+]
 
 DataRoot = Annotated[Path, typer.Option(help="Where data sets lie.")]
 Download = Annotated[bool, typer.Option(help="Fetch data from the official place.")]

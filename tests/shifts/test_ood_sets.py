@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from toosure.data import corrupt, digits
-from toosure.shifts.outside import load_outside
+from toosure.shifts.ood_sets import load_ood_set
 from toosure.shifts.plan import ShiftPlan
 
 PLAN = ShiftPlan(("fog", "contrast"), (1, 5))
@@ -13,23 +13,23 @@ RGB = (3, 8, 8)
 
 
 def test_the_test_images_of_a_data_set_come_back_as_they_were():
-    found = load_outside("digits:test=30", PLAN, (1, 8, 8))
+    found = load_ood_set("digits:test=30", PLAN, (1, 8, 8))
     data = digits(test=30, train=1, val=0, standardise="none")
     assert found.name == "digits" and found.note == ""
     assert torch.equal(found.pixels, (data.test.x * 255).round().byte())
 
 
 def test_images_are_brought_to_the_size_and_the_channels_of_the_inputs():
-    grey = load_outside("digits:test=30", PLAN, (3, 8, 8))
+    grey = load_ood_set("digits:test=30", PLAN, (3, 8, 8))
     assert grey.pixels.shape == (30, 3, 8, 8) and grey.note == "grey repeated as colours"
     assert torch.equal(grey.pixels[:, 0], grey.pixels[:, 2])
-    large = load_outside("digits:test=30", PLAN, (1, 16, 12))
+    large = load_ood_set("digits:test=30", PLAN, (1, 16, 12))
     assert large.pixels.shape == (30, 1, 16, 12) and large.note == "resized from 8 x 8"
 
 
 def test_with_c_each_image_is_under_one_corruption_in_turn():
-    clean = load_outside("digits:test=30", PLAN, (1, 8, 8)).pixels
-    found = load_outside("digits-c:test=30", PLAN, (1, 8, 8))
+    clean = load_ood_set("digits:test=30", PLAN, (1, 8, 8)).pixels
+    found = load_ood_set("digits-c:test=30", PLAN, (1, 8, 8))
     assert found.name == "digits-c" and "in turn" in found.note
     # The fourth pair is contrast at severity 5.
     assert torch.equal(found.pixels[3::4], corrupt(clean[3::4], "contrast", 5))
@@ -37,9 +37,9 @@ def test_with_c_each_image_is_under_one_corruption_in_turn():
 
 
 def test_a_part_of_the_images_is_drawn_by_seed():
-    whole = load_outside("digits:test=30", PLAN, (1, 8, 8)).pixels
+    whole = load_ood_set("digits:test=30", PLAN, (1, 8, 8)).pixels
     parts = [
-        load_outside("digits:test=30", ShiftPlan(images=7, seed=seed), (1, 8, 8))
+        load_ood_set("digits:test=30", ShiftPlan(images=7, seed=seed), (1, 8, 8))
         for seed in (0, 0, 1)
     ]
     assert parts[0].note == "7 of 30 images" and len(parts[0].pixels) == 7
@@ -50,7 +50,7 @@ def test_a_part_of_the_images_is_drawn_by_seed():
 
 
 def test_noise_is_uniform():
-    pixels = load_outside("noise", ShiftPlan(images=200), RGB).pixels
+    pixels = load_ood_set("noise", ShiftPlan(images=200), RGB).pixels
     assert pixels.shape == (200, *RGB) and pixels.min() == 0 and pixels.max() == 255
     assert abs(float(pixels.float().mean()) - 127.5) < 5 * 73.9 / pixels.numel() ** 0.5
 
@@ -60,8 +60,8 @@ EXPECTED = torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
 
 
 def test_a_name_of_ones_own_for_a_data_set():
-    plain = load_outside("digits-c:test=30", PLAN, (1, 8, 8))
-    named = load_outside("mine=digits-c:test=30", PLAN, (1, 8, 8))
+    plain = load_ood_set("digits-c:test=30", PLAN, (1, 8, 8))
+    named = load_ood_set("mine=digits-c:test=30", PLAN, (1, 8, 8))
     assert (named.name, named.source) == ("mine", "digits-c:test=30")
     assert torch.equal(named.pixels, plain.pixels) and named.note == plain.note
 
@@ -81,9 +81,9 @@ def test_files_of_images(tmp_path, kind):
         arrays = {"x": IMAGES / 255} if kind == "float" else arrays
         np.savez(path, **arrays)
 
-    found = load_outside(f"svhn={path}", PLAN, RGB)
+    found = load_ood_set(f"svhn={path}", PLAN, RGB)
     assert found.name == "svhn" and torch.equal(found.pixels, EXPECTED)
-    assert load_outside(str(path), PLAN, RGB).name == "mine"
+    assert load_ood_set(str(path), PLAN, RGB).name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_wrong_files_are_named(tmp_path, name, arrays, message):
     elif arrays:
         path.write_text(arrays)
     with pytest.raises(ValueError, match=message) as error:
-        load_outside(str(path), PLAN, RGB)
+        load_ood_set(str(path), PLAN, RGB)
     assert str(path) in str(error.value)
 
 
@@ -120,10 +120,10 @@ def test_wrong_files_are_named(tmp_path, name, arrays, message):
 )
 def test_wrong_words_are_named(tmp_path, word, message):
     with pytest.raises(ValueError, match=message):
-        load_outside(word, PLAN, RGB, root=tmp_path)
+        load_ood_set(word, PLAN, RGB, root=tmp_path)
 
 
 def test_the_svhn_images_at_hand(real_data):
     file = real_data / "ood" / "svhn_train_prefix_unlabeled.npz"
-    found = load_outside(f"svhn={file}", ShiftPlan(images=50), (3, 32, 32))
+    found = load_ood_set(f"svhn={file}", ShiftPlan(images=50), (3, 32, 32))
     assert found.pixels.shape == (50, 3, 32, 32) and found.note == "50 of 1,083 images"

@@ -1,4 +1,4 @@
-"""Images that a network was not trained for: of another data set, of a file, or noise."""
+"""Out-of-distribution images: of another data set, of a file, or noise."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,22 +25,22 @@ GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue
 
 
 @dataclass(frozen=True)
-class OutsideSet:
-    """The images of one set in the form that a network takes: uint8 (N, C, H, W)."""
+class OODSet:
+    """One set of images in the shape of a network's inputs: uint8 (N, C, H, W)."""
 
     name: str
     pixels: Tensor
     note: str = ""  # what was done to them
-    source: str = ""  # what they were read from (`source_of`)
+    source: str = ""  # the word or file (`source_of`)
 
 
-def load_outside(
+def load_ood_set(
     word: str,
     plan: ShiftPlan,
     inputs: tuple[int, ...],
     root: Path = Path("data"),
     download: bool = False,
-) -> OutsideSet:
+) -> OODSet:
     """Load the images that one word of `--ood` names, at the size of the network's `inputs`.
 
     With -c after the name of a data set, each image is under one of the plan's corruptions, in
@@ -61,7 +61,7 @@ def load_outside(
     if data_set_of(word).endswith("-c"):
         pixels = corrupted_in_turn(pixels, plan)
         notes.append("each image under one of the corruptions, in turn")
-    return OutsideSet(name, pixels, "; ".join(notes), source_of(word))
+    return OODSet(name, pixels, "; ".join(notes), source_of(word))
 
 
 def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:
@@ -76,7 +76,7 @@ def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:
 
 
 def source_of(word: str) -> str:
-    """Return what tells the images of a word from others of its name: the hash of a file.
+    """Return a text that identifies the images of a word: the word, or the hash of its file.
 
     >>> source_of("cifar100:test=500"), source_of("svhn=not_there.npz")
     ('cifar100:test=500', 'not_there.npz')
@@ -166,7 +166,7 @@ def array_in(content: object, path: Path) -> Any:
 
 
 def as_images(values: Tensor, path: Path) -> Tensor:
-    """Bring an array into the shape (N, C, H, W) and the type uint8."""
+    """Convert an array to the shape (N, C, H, W) and the type uint8."""
     one_image = values.ndim == 3 and values.shape[2] == 3
     if values.ndim == 3 and not one_image:
         values = values[:, None]

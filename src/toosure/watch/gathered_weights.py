@@ -1,4 +1,4 @@
-"""Curvature of a network that FSDP2 shards: on gathered weights, or without them."""
+"""Decide how curvature is measured under FSDP2: on gathered weights, or by forward passes alone."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from toosure.quantities import in_row
 
 MAX_GATHERED = 50_000_000  # parameters: some 6 GB in each process where two splits are followed
 COSTS = ("curvature", "certificate", "sam_step")  # of quantities that need whole weights
-INSTEAD = "critical_sharpness"  # the curvature that shards allow
+FALLBACK = "critical_sharpness"  # the curvature that shards allow
 
 
-class WholeWeights:
-    """Decide how the measures that need whole weights are taken.
+class GatheredWeights:
+    """Gather the weights of a sharded network if a measure needs all of them and they fit.
 
-    `gathered` is a plain copy of the network where there are any, its weights are sharded and no
-    more than `limit`. Beyond, `measure` has critical sharpness in their place, and a warning says
-    so. `marks` join every row: `gathered` is True or False for these two.
+    Up to `limit` parameters, `gathered` is a plain copy of the network. Beyond, `measure` holds
+    critical sharpness in place of the measures that need whole weights, and a warning is given.
+    `marks` join every row: {"gathered": True} or {"gathered": False}, nothing if no weights are
+    sharded or needed.
     """
 
     def __init__(self, model: nn.Module, measure: Sequence[str], limit: int) -> None:
@@ -40,11 +41,11 @@ class WholeWeights:
             return
 
         others = [name for name in measure if name not in needing]
-        self.measure = tuple(dict.fromkeys([*others, INSTEAD]))
+        self.measure = tuple(dict.fromkeys([*others, FALLBACK]))
         if dist.get_rank() == 0:
             warnings.warn(
-                f"{', '.join(wanted)} needs whole weights, and the {count:,} parameters of this "
-                f"model, sharded over processes (FSDP2), are more than {limit:,}: {INSTEAD} is "
-                "measured instead. Where they fit into each process, give gather=N of Watch",
+                f"{', '.join(wanted)} needs all weights in each process, and this model, sharded "
+                f"by FSDP2, has {count:,} parameters, more than {limit:,}: {FALLBACK} is measured "
+                "instead. If they fit into each process, give Watch gather=N",
                 stacklevel=4,
             )

@@ -1,0 +1,35 @@
+"""Finite numbers: what JSON can carry, and what was read from it."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+
+def json_ready(value: Any) -> Any:
+    """Return a value as JSON carries it: plain numbers, and None for NaN and infinity.
+
+    Lists and mappings are walked; numbers of numpy and torch become Python's.
+
+    >>> json_ready({"ece": 0.25, "nll": [math.nan, 1]})
+    {'ece': 0.25, 'nll': [None, 1]}
+    """
+    if isinstance(value, Mapping):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number, neither a boolean nor NaN nor infinite.
+
+    >>> is_finite_number(3), is_finite_number(math.nan), is_finite_number(True)
+    (True, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)

@@ -14,7 +14,7 @@ from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimat
 from toosure.evaluate.paired import paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
-from toosure.metrics.cluster_intervals import interval_around, mean_offsets
+from toosure.metrics.mean_interval import mean_over_groups
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator_inputs import Outputs, without_log_zero
@@ -237,8 +237,8 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) 
     The interval is Student's, or that of resampled groups where rows belong to such.
     """
     if groups is not None:
-        offsets = mean_offsets(change, groups, seed, GROUP_SAMPLES)
-        return Estimate(*map(float, interval_around(change.mean(), offsets, groups, level)))
+        interval = mean_over_groups(change, groups, level, seed, GROUP_SAMPLES)
+        return Estimate(*map(float, interval))
 
     from scipy.stats import t as student
 

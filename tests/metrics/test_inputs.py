@@ -38,7 +38,6 @@ ON_LOGITS = [*PAIRED, metrics.entropy, metrics.median_distance]
 good = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
 LOWER = [getattr(metrics, name) for name in metrics.__all__ if name.endswith("_from_confidence")]
 LOWER.remove(metrics.confidence_interval_from_confidence)
-LOWER.remove(metrics.cluster_interval_from_confidence)
 BAD = {
     "empty": (torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), r"empty.*\(0, 3\)"),
     "one output of three classes": (

@@ -12,7 +12,8 @@ from torch import tensor
 
 from toosure import metrics
 from toosure.metrics.binned import BinSums, error_of
-from toosure.metrics.bootstrap_cells import error_along, group_values
+from toosure.metrics.bootstrap_cells import error_along
+from toosure.metrics.mean_interval import group_values
 
 
 def rows(n=400, seed=0):
@@ -297,9 +298,9 @@ def test_intervals_end_where_the_metric_does():
     labels[0] = 1  # one wrong: the "basic" interval of the NLL went down to -0.06
     for metric in (metrics.nll, metrics.brier, metrics.entropy, metrics.mmce):
         for groups in (None, torch.arange(150) // 5):
-            options = {"samples": 50} if groups is None else {"samples": 50, "groups": groups}
-            take = metrics.confidence_interval if groups is None else metrics.cluster_interval
-            value, low, high = take(metric, logits, labels, **options)
+            value, low, high = metrics.confidence_interval(
+                metric, logits, labels, groups=groups, samples=50
+            )
             assert 0 <= low <= value <= high, metric
 
     unsure_and_right, sure_and_wrong = torch.zeros(50, 1000), torch.zeros(50, 1000)
@@ -316,7 +317,7 @@ def test_errors_without_a_bound_have_no_ends_unless_asked_for(metric):
     logits, labels = rows(60)
     assert metrics.confidence_interval(metric, logits, labels).low.isnan()
     groups = torch.arange(60) // 6
-    assert metrics.cluster_interval(metric, logits, labels, groups).high.isnan()
+    assert metrics.confidence_interval(metric, logits, labels, groups=groups).high.isnan()
     basic = metrics.confidence_interval(metric, logits, labels, samples=20, method="basic")
     assert 0 <= basic.low < basic.high
 
@@ -426,7 +427,9 @@ def test_areas_near_one_stay_below_it_and_hold_their_value(metric):
 
     each = metrics.confidence_interval(metric, logits, labels, samples=50, reduction="none")
     assert each.high.shape == (3,) and (each.high <= 1).all() and (each.low <= each.value).all()
-    of_groups = metrics.cluster_interval(metric, logits, labels, torch.arange(80) // 4, samples=50)
+    of_groups = metrics.confidence_interval(
+        metric, logits, labels, groups=torch.arange(80) // 4, samples=50
+    )
     assert of_groups.low < value <= of_groups.high <= 1
 
 

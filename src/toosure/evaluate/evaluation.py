@@ -169,12 +169,7 @@ def estimate(
     resample: Callable[..., metrics.Interval] = metrics.confidence_interval
     if of_confidence:
         resample = metrics.confidence_interval_from_confidence
-    options |= bootstrap | {"samples": samples}
-    if predictions.groups is not None:
-        resample = metrics.cluster_interval
-        if of_confidence:
-            resample = metrics.cluster_interval_from_confidence
-        options["groups"] = predictions.groups
+    options |= bootstrap | {"samples": samples, "groups": predictions.groups}
     value, low, high = map(float, resample(metric, *pair, **options))
     return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
 

@@ -4,9 +4,9 @@ import torch
 
 from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
 from toosure.metrics.binned import equal_width_edges, error_of
-from toosure.metrics.cluster_intervals import interval_around, mean_offsets
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.grouped_bins import group_bin_sums, sums_and_replicas, without_gaps
+from toosure.metrics.mean_interval import mean_over_groups
 from toosure.predictions import Predictions
 
 
@@ -14,8 +14,7 @@ def grouped_mean(
     values: torch.Tensor, groups: torch.Tensor, level: float, seed: int, samples: int
 ) -> Estimate:
     """Return the mean over rows with an interval over groups."""
-    offsets = mean_offsets(values.double(), groups, seed, samples)
-    interval = interval_around(values.double().mean(), offsets, groups, level)
+    interval = mean_over_groups(values.double(), groups, level, seed, samples)
     return Estimate(*(float(each) for each in interval))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from toosure.evaluate.estimates import Estimate
 from toosure.metrics.binned import Reliability
 from toosure.metrics.inputs import ArrayLike
-from toosure.metrics.intervals import Interval
+from toosure.metrics.interval_ends import Interval
 from toosure.metrics.multilabel import (
     LabelCalibration,
     as_multilabel,

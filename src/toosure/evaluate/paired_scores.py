@@ -9,8 +9,8 @@ import torch
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import binned_rows
 from toosure.metrics import aurc_from_confidence, ece_from_confidence, smece_from_confidence
-from toosure.metrics.bootstrap_cells import aurc_of_ranks
 from toosure.metrics.confidence import chunked_pairs, top_odds
+from toosure.metrics.rank_interval import aurc_of_ranks
 from toosure.metrics.ranking import aurc_of_scores
 from toosure.metrics.scores import nll_rows
 from toosure.metrics.smooth_interval import (

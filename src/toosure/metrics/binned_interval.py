@@ -8,19 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import BinSums, error_of
+from toosure.metrics.binned import BinSums, bin_edges, error_of
 from toosure.metrics.bootstrap_cells import (
-    ROUNDING,
     Cells,
-    Interval,
     bin_sums_of_cells,
     claimed_cells,
     error_along,
-    holding_value,
-    quantiles,
+    gather_cells,
     with_claimed_hits,
     with_imaginary_rows,
 )
+from toosure.metrics.grouped_bins import group_bin_sums, interval_over_groups
+from toosure.metrics.interval_ends import ROUNDING, Interval, holding_value, quantiles
 from toosure.metrics.resampler import Resampler
 
 
@@ -33,10 +32,41 @@ class BinnedError(NamedTuple):
     adaptive: bool = False
     of_sums: Callable[[BinSums, float], Tensor] = error_of
 
+    def cells(self, confidence: Tensor, correct: Tensor) -> Cells:
+        """Count rows by confidence level within these bins."""
+        return gather_cells(confidence, correct, self.adaptive, self.bins, self.edge)
+
     def sums_and_replicas(self, cells: Cells, resampler: Resampler) -> tuple[BinSums, BinSums]:
         """Return the bin sums of the cells, (bins,), and of their replicas, (samples, bins)."""
         drawn = cells._replace(counts=resampler.cell_counts(cells.counts))
         return bin_sums_of_cells(cells, self.bins), bin_sums_of_cells(drawn, self.bins)
+
+
+def binned_interval(
+    error: BinnedError,
+    value: Tensor,
+    confidence: Tensor,
+    correct: Tensor,
+    level: float,
+    resampler: Resampler,
+    groups: Tensor | None = None,
+) -> Interval:
+    """Return a binned error with an interval that bounds the bias of absolute gaps."""
+    if groups is None:
+        cells = error.cells(confidence, correct)
+        return interval_over_rows(error, value, cells, level, resampler)
+
+    edges = bin_edges(confidence, error.bins, error.adaptive)
+    per_group = group_bin_sums(confidence, correct, groups, edges, error.edge)
+    return interval_over_groups(value, per_group, error.norm, level, *resampler)
+
+
+def binned_offsets(
+    error: BinnedError, confidence: Tensor, correct: Tensor, resampler: Resampler
+) -> Tensor:
+    """Return a binned error of each replica minus that of the rows, (samples,)."""
+    sums, replicas = error.sums_and_replicas(error.cells(confidence, correct), resampler)
+    return error.of_sums(replicas, error.norm) - error.of_sums(sums, error.norm)
 
 
 def interval_over_rows(

@@ -39,7 +39,8 @@ def classwise_ece(
     >>> round(float(classwise_ece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.27807
     """
-    return reduced_error(classwise_sums(logits, labels, bins, edge, probs=probs), norm, reduction)
+    sums = classwise_sums(logits, labels, bins, edge, probs=probs)
+    return reduced(error_of(sums, norm), reduction)
 
 
 def classwise_ece_from_probabilities(
@@ -61,16 +62,15 @@ def classwise_ece_from_probabilities(
     probs, labels = as_probabilities(probs, labels)
     chunks = chunked_pairs(probs.detach(), labels)
     sums = _sum_chunks(chunks, probs.shape[1], probs.device, bins, edge)
-    return reduced_error(sums, norm, reduction)
+    return reduced(error_of(sums, norm), reduction)
 
 
-def reduced_error(sums: BinSums, norm: float, reduction: str) -> Tensor:
-    """Return the mean or the sum of the classes' errors, or all of them for "none"."""
+def reduced(errors: Tensor, reduction: str) -> Tensor:
+    """Return the mean or the sum of errors (..., C) over classes, or all of them for "none"."""
     check_choice("reduction", reduction, ("mean", "sum", "none"))
-    errors = error_of(sums, norm)  # (C,)
     if reduction == "mean":
-        return errors.mean()
-    return errors.sum() if reduction == "sum" else errors
+        return errors.mean(-1)
+    return errors.sum(-1) if reduction == "sum" else errors
 
 
 def classwise_sums(

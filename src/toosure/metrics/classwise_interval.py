@@ -13,17 +13,12 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, equal_width_edges, error_of
-from toosure.metrics.bootstrap_cells import (
-    ROUNDING,
-    Interval,
-    error_along,
-    holding_value,
-    quantiles,
-)
-from toosure.metrics.classwise import classwise_ece_from_probabilities
+from toosure.metrics.bootstrap_cells import error_along
+from toosure.metrics.classwise import classwise_ece_from_probabilities, reduced
 from toosure.metrics.confidence import probabilities
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.inputs import ArrayLike, as_distributions
+from toosure.metrics.interval_ends import ROUNDING, Interval, holding_value, quantiles
 
 MAX_GROUPS = 500  # rows or groups whose sums are held; more are merged, which are independent, too
 MAX_NUMBERS = 1 << 21  # sums of replicas at a time
@@ -44,7 +39,7 @@ class ClassBins(NamedTuple):
         """Return the error of sums of residuals (..., C, bins)."""
         zeros = torch.zeros_like(residual)
         sums = BinSums(self.counts.expand_as(residual), zeros, residual)
-        return self.reduced(error_of(sums, self.norm))
+        return reduced(error_of(sums, self.norm), self.reduction)
 
     def error_along(self, residual: Tensor) -> Tensor:
         """Return the same of (S, C, bins) with the direction of every gap held: without bias."""
@@ -59,13 +54,7 @@ class ClassBins(NamedTuple):
                 self.counts, self.residual, residual.unbind(1), strict=True
             )
         ]
-        return self.reduced(torch.stack(classes, -1))
-
-    def reduced(self, errors: Tensor) -> Tensor:
-        """Return the mean or the sum over classes, (...), or for "none" all of them, (..., C)."""
-        if self.reduction == "mean":
-            return errors.mean(-1)
-        return errors.sum(-1) if self.reduction == "sum" else errors
+        return reduced(torch.stack(classes, -1), self.reduction)
 
 
 def rows_of_classes(
@@ -98,6 +87,20 @@ def class_bins(
 
     counts = summed(torch.ones_like(wide))
     return ClassBins(wide, rest, cell, counts, summed(rest), norm, reduction)
+
+
+def classwise_interval(
+    value: Tensor,
+    given: ClassBins,
+    level: float,
+    seed: int,
+    samples: int,
+    groups: Tensor | None = None,
+) -> Interval:
+    """Return classwise ECE with an interval that bounds the bias of absolute gaps."""
+    if groups is None:
+        return classwise_interval_over_rows(value, given, level, seed, samples)
+    return classwise_interval_over_groups(value, given, groups, level, seed, samples)
 
 
 def classwise_interval_over_rows(

@@ -1,6 +1,7 @@
 """Groups of rows (sequences, images, people), drawn whole: their numbers, sums and replicas."""
 
 import math
+from collections.abc import Iterator
 from itertools import islice
 from statistics import NormalDist
 
@@ -52,12 +53,12 @@ def resampled_sums(per_group: Tensor, seed: int, samples: int) -> Tensor:
     return torch.cat(sums)
 
 
-def resampled_rows(groups: Tensor, seed: int, samples: int) -> list[Tensor]:
-    """Return the row numbers of each replica: all rows of the groups drawn."""
+def resampled_rows(groups: Tensor, seed: int, samples: int) -> Iterator[Tensor]:
+    """Yield the row numbers of each replica: all rows of the groups drawn."""
     order = groups.argsort(stable=True)
     members = order.split(torch.bincount(groups).tolist())
-    draws = Resampler(seed, samples).torch_rows(len(members))
-    return [torch.cat([members[g] for g in drawn.tolist()]) for drawn in draws]
+    for drawn in Resampler(seed, samples).torch_rows(len(members)):
+        yield torch.cat([members[g] for g in drawn.tolist()])
 
 
 def small_sample_factor(count: int, level: float) -> float:

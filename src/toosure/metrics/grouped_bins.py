@@ -6,14 +6,9 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, error_of
-from toosure.metrics.bootstrap_cells import (
-    ROUNDING,
-    Interval,
-    error_along,
-    holding_value,
-    quantiles,
-)
+from toosure.metrics.bootstrap_cells import error_along
 from toosure.metrics.group_draws import group_count, resampled_sums, small_sample_factor
+from toosure.metrics.interval_ends import ROUNDING, Interval, holding_value, quantiles
 
 
 def group_bin_sums(

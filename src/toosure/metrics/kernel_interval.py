@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.bootstrap_cells import ROUNDING, Interval, quantiles
 from toosure.metrics.group_draws import group_count, small_sample_factor
+from toosure.metrics.interval_ends import ROUNDING, Interval, quantiles
 from toosure.metrics.kernel import pair_sum, root
 
 

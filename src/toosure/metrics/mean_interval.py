@@ -3,12 +3,24 @@
 import torch
 from torch import Tensor
 
-from toosure.metrics.bootstrap_cells import Interval, group_values, quantiles, without_interval
 from toosure.metrics.confidence import chunked_pairs
-from toosure.metrics.group_draws import small_sample_factor
+from toosure.metrics.group_draws import (
+    group_count,
+    group_sums,
+    resampled_sums,
+    small_sample_factor,
+)
 from toosure.metrics.inputs import row_numbers_of_all
+from toosure.metrics.interval_ends import (
+    Interval,
+    interval_of_offsets,
+    quantiles,
+    without_interval,
+)
 from toosure.metrics.resampler import Resampler
 from toosure.metrics.scores import RowScore
+
+MAX_LEVELS = 512  # more distinct values are merged into about this many groups
 
 
 def interval_of_mean(value: Tensor, offsets: Tensor, count: int, level: float) -> Interval:
@@ -24,6 +36,15 @@ def interval_of_mean(value: Tensor, offsets: Tensor, count: int, level: float) -
     return Interval(value, value - half, value + half)
 
 
+def mean_over_groups(
+    values: Tensor, groups: Tensor, level: float, seed: int, samples: int
+) -> Interval:
+    """Return the mean over rows with the "basic" interval over groups."""
+    offsets = mean_offsets(values, Resampler(seed, samples), groups)
+    factor = small_sample_factor(group_count(groups), level)
+    return interval_of_offsets(values.mean(), offsets, level, factor=factor)
+
+
 def mean_and_rows(row_score: RowScore, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of a per-row score, as the metric itself sums it, and the score of each row.
 
@@ -35,9 +56,37 @@ def mean_and_rows(row_score: RowScore, logits: Tensor, labels: Tensor) -> tuple[
     return total / len(logits), torch.cat(rows).double()
 
 
-def mean_offsets_of_rows(values: Tensor, resampler: Resampler) -> Tensor:
-    """Return resampled means less the mean; NaN where that is infinite."""
-    if not values.mean().isfinite():
+def mean_offsets(values: Tensor, resampler: Resampler, groups: Tensor | None = None) -> Tensor:
+    """Return resampled means minus the mean, (samples,); NaN where the mean is infinite."""
+    mean = values.mean()
+    if not mean.isfinite():
         return values.new_full((resampler.samples,), torch.nan)
-    levels, counts = group_values(values)
-    return resampler.cell_counts(counts) @ levels / len(values) - values.mean()
+    if groups is None:
+        levels, counts = group_values(values)
+        return resampler.cell_counts(counts) @ levels / len(values) - mean
+
+    per_group = group_sums(torch.stack([values, torch.ones_like(values)], 1), groups)
+    total, count = resampled_sums(per_group, *resampler).unbind(1)
+    return total / count - mean.cpu()
+
+
+def group_values(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return distinct values and how often each occurs, or the means and sizes of groups when many.
+
+    A group holds an equal part of the rows and of their distance from the mean together, so that
+    rare values far out, which make most of the variance, stay by themselves.
+    """
+    levels, counts = values.unique(return_counts=True)
+    if len(levels) <= MAX_LEVELS:
+        return levels, counts
+
+    distance = counts * (levels - values.mean()).abs()
+    position = (counts / len(values) + distance / distance.sum()).cumsum(0)  # up to 2
+    group = (position * (MAX_LEVELS / 2)).long().unique_consecutive(return_inverse=True)[1]
+    sizes = torch.bincount(group, counts.double())
+    means = torch.bincount(group, counts * levels) / sizes
+
+    # Groups leave out the variance within them: stretch them about the mean to that of all rows.
+    centre = values.mean()
+    lost = values.var(correction=0) / (sizes @ (means - centre).square() / len(values))
+    return centre + (means - centre) * lost.sqrt(), sizes

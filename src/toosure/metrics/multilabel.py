@@ -12,18 +12,14 @@ from toosure.metrics.binned import (
     reliability_from_confidence,
     wilson_interval,
 )
-from toosure.metrics.bootstrap_cells import without_interval
-from toosure.metrics.cluster_intervals import (
-    cluster_interval_from_confidence,
-    interval_around,
-    mean_offsets,
-)
 from toosure.metrics.conversion import to_tensor
 from toosure.metrics.group_draws import group_count
 from toosure.metrics.inputs import ArrayLike, as_logits, at_least_float32, check_finite, one_of
-from toosure.metrics.intervals import Interval, confidence_interval_from_confidence
+from toosure.metrics.interval_ends import Interval, without_interval
+from toosure.metrics.intervals import confidence_interval_from_confidence
 from toosure.metrics.label_faults import LabelChance, judge_labels
-from toosure.metrics.mean_interval import interval_of_mean
+from toosure.metrics.mean_interval import interval_of_mean, mean_offsets, mean_over_groups
+from toosure.metrics.resampler import Resampler
 from toosure.metrics.smooth import smece_from_confidence
 from toosure.metrics.student import student_quantile
 
@@ -244,24 +240,20 @@ def pooled(
     rows = torch.arange(len(known))[:, None].expand_as(known)[known]
     rows = rows.unique(return_inverse=True)[1]
 
-    def mean(values: Tensor) -> Interval:
-        offsets = mean_offsets(values, rows, seed, samples)
-        return interval_around(values.mean(), offsets, rows, level)
-
     def score(values: Tensor) -> Interval:
-        offsets = mean_offsets(values, rows, seed, samples)
+        offsets = mean_offsets(values, Resampler(seed, samples), rows)
         interval = interval_of_mean(values.mean(), offsets, group_count(rows), level)
         return interval._replace(low=interval.low.clamp(min=0))
 
     bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}
     gaps = p.double() - true.double()
     return {
-        "gap": mean(gaps),
-        "ece": cluster_interval_from_confidence(
-            ece_from_confidence, p, true, rows, **bootstrap, bins=bins, edge=edge
+        "gap": mean_over_groups(gaps, rows, **bootstrap),
+        "ece": confidence_interval_from_confidence(
+            ece_from_confidence, p, true, groups=rows, **bootstrap, bins=bins, edge=edge
         ),
-        "smece": cluster_interval_from_confidence(
-            smece_from_confidence, p, true, rows, **bootstrap
+        "smece": confidence_interval_from_confidence(
+            smece_from_confidence, p, true, groups=rows, **bootstrap
         ),
         "brier": score(gaps.square()),
         "nll": score(nll),

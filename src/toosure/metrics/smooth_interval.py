@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from toosure.metrics.bootstrap_cells import ROUNDING
 from toosure.metrics.group_draws import small_sample_factor
+from toosure.metrics.interval_ends import ROUNDING, Interval
 
 MIN_GRID = 128
 MAX_GRID = 4096
@@ -24,6 +24,27 @@ class GridSums(NamedTuple):
     residual: np.ndarray  # of a_i - c_i
     squared: np.ndarray  # of (a_i - c_i)^2
     claimed: np.ndarray  # of c_i (1 - c_i), the variance of a calibrated row
+
+
+def smece_interval(
+    value: Tensor,
+    confidence: Tensor,
+    correct: Tensor,
+    level: float,
+    seed: int,
+    samples: int,
+    bandwidth: float | None = None,
+    groups: Tensor | None = None,
+) -> Interval:
+    """Return smECE with an interval that bounds the bias of an absolute gap."""
+    width = float(value) if bandwidth is None else bandwidth
+    if groups is None:
+        below, above = smece_ends(confidence, correct, width, level, seed, samples)
+    else:
+        below, above = smece_ends_of_groups(
+            confidence, correct, groups, width, level, seed, samples
+        )
+    return Interval(value, (value - below).clamp(min=0), (value + above).clamp(max=1))
 
 
 def smece_ends(

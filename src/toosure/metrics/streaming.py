@@ -19,7 +19,7 @@ from toosure.metrics.binned import (
     error_of,
     table_of,
 )
-from toosure.metrics.classwise import classwise_sums, reduced_error
+from toosure.metrics.classwise import classwise_sums, reduced
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import check_bins, check_choice
 from toosure.metrics.scores import accuracy_rows, brier_rows, nll_rows
@@ -158,7 +158,7 @@ class ClasswiseECE(SummedBins):
 
     def compute(self) -> Tensor:
         """Return the error of all batches."""
-        return reduced_error(self._sums(), self.norm, self.reduction)
+        return reduced(error_of(self._sums(), self.norm), self.reduction)
 
 
 class AdaptiveECE(SummedBins):

@@ -21,7 +21,6 @@ from toosure.posthoc.calibrator_inputs import Outputs, without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits, from_probs
-from toosure.verdicts import chance_level
 from toosure.words import parse
 
 GROUP_SAMPLES = 2000  # resamples of groups for the interval of a mean
@@ -92,7 +91,7 @@ def recalibrate(
         ece_change=change_of_ece(before, after, bins, options),
         accuracy_change=mean_change(hits_gained, level, before.groups, seed),
         gap_after=mean_change(gap_rows(judged[1]), level, before.groups, seed),
-        chance=chance_after(judged[1], bins, options),
+        chance=chance_of(judged[1], bins, "right", options | {"level": 0.95}).ends[1],
         class_one=before.binary,
         top_gap_after=top_gap,
         classes=logits.shape[1],
@@ -213,13 +212,6 @@ def nll_change(before: Predictions, after: Predictions, level: float, seed: int)
     old, new = (without_log_zero(rows_of(each)[0].double()) for each in (before, after))
     labels = rows_of(before)[1]
     return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level, before.groups, seed)
-
-
-def chance_after(judged: Predictions, bins: int, options: dict[str, Any]) -> float:
-    """Return the ECE that chance alone stays below, of independent rows or of groups."""
-    if judged.groups is None:
-        return chance_level(judged.confidence.numpy(), bins)
-    return chance_of(judged, bins, "right", {**options, "level": 0.95}).ends[1]
 
 
 def change_of_ece(

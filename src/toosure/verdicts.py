@@ -3,10 +3,6 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
-
-CHANCE_DRAWS = 100
-CHANCE_QUANTILE = 0.975
 LOPSIDED = 0.25  # by this share of its half width the middle of an interval is off its value
 MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
 
@@ -87,14 +83,3 @@ def signed(value: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
-
-
-def chance_level(confidence: np.ndarray, bins: int = 15) -> float:
-    """Return the ECE that hits drawn from the confidences themselves stay below, 97.5 % of times.
-
-    Hits in a bin are drawn by their mean and variance, which a Gaussian meets closely.
-    """
-    places = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    variance = np.bincount(places, confidence * (1 - confidence), bins)
-    noise = np.random.default_rng(0).normal(0, 1, (CHANCE_DRAWS, bins)) * np.sqrt(variance)
-    return float(np.quantile(np.abs(noise).sum(1) / len(confidence), CHANCE_QUANTILE))

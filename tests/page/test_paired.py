@@ -7,6 +7,7 @@ import pytest
 import torch
 from made_runs import make_run
 
+from toosure.chance import chance_level
 from toosure.metrics import ece, smece
 from toosure.page.half_intervals import interval_of_mean
 from toosure.page.page_runs import PageRuns
@@ -17,7 +18,6 @@ from toosure.page.sections.differences import differences
 from toosure.page.sections.helped import helped
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import find_runs
-from toosure.verdicts import chance_level
 
 
 def logits_and_labels(n=300, classes=4, scale=3.0, seed=0):

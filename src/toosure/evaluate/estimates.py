@@ -7,16 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import (
-    equal_width_edges,
-    reliability_from_confidence,
-    wilson_interval,
-)
+from toosure.chance import FineCells, chance_errors, fine_cells
+from toosure.metrics.binned import equal_width_edges, wilson_interval
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 
 MAX_DRAWN = 1 << 22  # counts of cells that are drawn at a time
-CELLS = 256  # about so many cells of equal confidence are resampled, from 8 to 64 per bin
 
 
 class Estimate(NamedTuple):
@@ -62,14 +58,10 @@ def hit_rate(correct: Tensor, level: float) -> Estimate:
     return Estimate(float(hits / n), low, high)
 
 
-def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarray, ...]:
-    """Return counts, hits and mean confidence of some cells per bin: all that resampling needs."""
-    cells = bins * min(64, max(8, -(-CELLS // bins)))
-    fine = reliability_from_confidence(predictions.confidence, predictions.correct, cells, edge)
-    counts = fine.counts.cpu().numpy()
-    mean = fine.confidence.nan_to_num().cpu().numpy()
-    hits = (fine.counts * fine.accuracy.nan_to_num()).round().long().cpu().numpy()
-    return counts, hits, mean.clip(0, 1)
+def cells_of(predictions: Predictions, bins: int, edge: str) -> FineCells:
+    """Count the rows of predictions in fine cells of each bin."""
+    confidence = predictions.confidence.detach().cpu().numpy()
+    return fine_cells(confidence, predictions.correct.cpu().numpy(), bins, edge)
 
 
 def confidence_gap(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
@@ -84,7 +76,8 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
     generator = np.random.default_rng(seed)
     tails = (0.5 - level / 2, 0.5 + level / 2)
     n = predictions.n
-    counts, hits, mean = fine_cells(predictions, 16, "right")
+    cells = cells_of(predictions, 16, "right")
+    counts, hits, mean = (each.ravel() for each in cells)
     claimed = counts @ mean / n
 
     # Rows that are right have a gap of confidence - 1, the others of confidence.
@@ -98,7 +91,7 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
     ends = [weights @ np.append(gaps, claimed - hit) for hit in (1, 0)]
     low, high = (np.quantile(end, tail) for end, tail in zip(ends, tails, strict=True))
 
-    by_chance = claimed - generator.binomial(counts, mean, (samples, len(counts))).sum(1) / n
+    by_chance = claimed - cells.drawn_hits(generator, samples).sum((1, 2)) / n
     lowest, highest = np.quantile(by_chance, tails)
     return Estimate(
         float(value), float(min(low, value - highest)), float(max(high, value - lowest))
@@ -108,14 +101,8 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
 def calibrated_ece(
     predictions: Predictions, bins: int, edge: str, level: float, seed: int, samples: int
 ) -> Estimate:
-    """Return the ECE of labels drawn from the confidences themselves: its mean and interval.
-
-    Consistency resampling (Bröcker & Smith 2007); hits are binomial in each cell of a bin.
-    """
-    counts, _, mean = fine_cells(predictions, bins, edge)
-    hits = np.random.default_rng(seed).binomial(counts, mean, (samples, len(counts)))
-    gaps = (counts * mean - hits).reshape(samples, bins, -1).sum(2)
-    errors = np.abs(gaps).sum(1) / predictions.n
+    """Return the ECE of labels drawn from the confidences themselves: its mean and interval."""
+    errors = chance_errors(cells_of(predictions, bins, edge), seed, samples)
     low, high = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2])
     return Estimate(float(errors.mean()), float(low), float(high))
 

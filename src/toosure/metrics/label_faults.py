@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from toosure.metrics.binned import reliability_from_confidence
+from toosure.chance import fine_cells
 
 CELLS_PER_BIN = 16  # hits are drawn for cells of nearly equal probability
 
@@ -52,18 +52,9 @@ def statistics(
     p: Tensor, true: Tensor, bins: int, edge: str, generator: np.random.Generator, samples: int
 ) -> Statistics:
     """Return the standardised ECE and |gap| of one label, observed and drawn."""
-    table = reliability_from_confidence(p, true, bins * CELLS_PER_BIN, edge)
-    counts = table.counts.cpu().numpy()
-    mean = table.confidence.nan_to_num().clamp(0, 1).cpu().numpy()
-    hits = np.rint((table.counts * table.accuracy.nan_to_num()).cpu().numpy()).astype(np.int64)
-
-    filled = counts > 0
-    bin_of = np.repeat(np.arange(bins), CELLS_PER_BIN)[filled]
-    begins = np.flatnonzero(np.diff(bin_of, prepend=-1))
-    counts, mean, hits = counts[filled], mean[filled], hits[filled]
-
-    draws = generator.binomial(counts, mean, (samples, len(counts)))
-    gaps = np.add.reduceat(counts * mean - np.vstack([hits, draws]), begins, axis=1) / counts.sum()
+    cells = fine_cells(p.cpu().numpy(), true.cpu().numpy(), bins, edge, CELLS_PER_BIN)
+    draws = cells.drawn_hits(generator, samples)
+    gaps = cells.gap_sums(np.concatenate([cells.hits[None], draws])) / len(p)  # (.., bins)
     both = np.stack([np.abs(gaps).sum(1), np.abs(gaps.sum(1))], 1)  # (1 + samples, 2)
 
     centre = both[1:].mean(0) * [1, 0]  # a gap has mean 0

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from toosure.chance import chance_level
 from toosure.page.half_intervals import NORMAL_95, PlusMinus
 from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
 from toosure.runs.run import DAMAGE
-from toosure.verdicts import chance_level
 
 ECE = KEYS.index("ece")
 

@@ -9,7 +9,17 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "toosure"
 LAYERS = [
-    {"batches", "binary", "chance", "eval_mode", "metrics", "processes", "quantities", "verdicts"},
+    {
+        "batches",
+        "binary",
+        "chance",
+        "eval_mode",
+        "metrics",
+        "processes",
+        "quantiles",
+        "quantities",
+        "verdicts",
+    },
     {"curvature"},
     {"margins"},
     {"losses", "data", "models"},

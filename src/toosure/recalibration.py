@@ -9,12 +9,12 @@ from torch import Tensor
 
 from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
-from toosure.evaluate.estimates import ece_change
+from toosure.evaluate.estimates import ece_change, estimate_of
 from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
 from toosure.evaluate.paired import paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
-from toosure.metrics.mean_interval import mean_over_groups
+from toosure.metrics.mean_interval import mean_over_groups, student_interval
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator_inputs import Outputs, without_log_zero
@@ -228,18 +228,9 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) 
 
     The interval is Student's, or that of resampled groups where rows belong to such.
     """
-    if groups is not None:
-        interval = mean_over_groups(change, groups, level, seed, GROUP_SAMPLES)
-        return Estimate(*map(float, interval))
-
-    from scipy.stats import t as student
-
-    mean = float(change.mean())
-    n = len(change)
-    if n < 2:
-        return Estimate(mean)
-    half = float(student.ppf(0.5 + level / 2, n - 1)) * float(change.std()) / n**0.5
-    return Estimate(mean, mean - half, mean + half)
+    if groups is None:
+        return estimate_of(student_interval(change, level))
+    return estimate_of(mean_over_groups(change, groups, level, seed, GROUP_SAMPLES))
 
 
 def outputs_of(predictions: Predictions) -> Outputs:

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from toosure import metrics
 from toosure.metrics import confidence_interval, confidence_interval_from_confidence
 from toosure.metrics.group_draws import group_numbers, resampled_sums
-from toosure.metrics.student import student_quantile
+from toosure.quantiles import student_quantile
 
 generator = torch.Generator().manual_seed(0)
 GROUPS = torch.arange(40).repeat_interleave(torch.randint(1, 9, (40,), generator=generator))

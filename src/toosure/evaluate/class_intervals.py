@@ -7,6 +7,7 @@ from torch import Tensor
 from toosure.evaluate.class_chance import ClassChance, root_deviance
 from toosure.evaluate.estimates import Estimate
 from toosure.metrics.predicted_classes import ClassTable
+from toosure.quantiles import normal_quantile, student_quantile
 
 MIN_RHO = 0.1  # few rows may seem to be told apart perfectly
 HALVINGS = 40  # of the range of a rate
@@ -21,7 +22,7 @@ def gap_ends_of_rows(table: ClassTable, level: float) -> tuple[np.ndarray, np.nd
     For equal rows this is within some per cent of Clopper & Pearson (1934). Misses of rows some of
     which are sure vary less than those of equal rows, by the factor `rho_of`.
     """
-    normal = torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)).item()
+    normal = normal_quantile(0.5 + level / 2)
     rows = table.rows().cpu().numpy()
     misses = table.misses.sum(0).cpu().numpy()
     rho = rho_of(table, misses, rows, normal)
@@ -74,8 +75,6 @@ def gap_ends_of_groups(
     The variance of a mean over rows is G / (G - 1) sum_g (S_g - n_g mean)^2 / n^2 over the G groups
     that hold the class, S_g the sum and n_g the rows of each. One group says nothing.
     """
-    from scipy.stats import t as student  # here: slow to import
-
     width = len(table.classes)
     cells, cell = (groups * width + table.place).unique(return_inverse=True)
     place = cells % width
@@ -86,7 +85,8 @@ def gap_ends_of_groups(
     squares = torch.bincount(place, around**2, minlength=width).numpy()
     freedom = np.maximum(count - 1, 1)
     error = np.sqrt(squares * count / freedom) / table.rows().numpy()
-    half = np.where(count > 1, student.ppf(0.5 + level / 2, freedom) * error, 1.0)
+    factor = [student_quantile(0.5 + level / 2, each) for each in freedom.astype(int).tolist()]
+    half = np.where(count > 1, np.array(factor) * error, 1.0)
 
     # An accuracy lies in [0, 1].
     middle = value.numpy()

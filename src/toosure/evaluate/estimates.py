@@ -9,6 +9,7 @@ from torch import Tensor
 
 from toosure.chance import FineCells, chance_errors, fine_cells
 from toosure.metrics.binned import equal_width_edges, wilson_interval
+from toosure.metrics.interval_ends import Interval
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 
@@ -43,6 +44,12 @@ class Estimate(NamedTuple):
     def as_json(self) -> list[float | None]:
         """Return value, low and high; None where there is none or it is not finite."""
         return [v if v is not None and math.isfinite(v) else None for v in self]
+
+
+def estimate_of(interval: Interval) -> Estimate:
+    """Return an interval as plain numbers; ends that are NaN are left out."""
+    value, low, high = (float(each) for each in interval)
+    return Estimate(value) if math.isnan(low) or math.isnan(high) else Estimate(value, low, high)
 
 
 def single_level(level: float, count: int) -> float:

@@ -1,7 +1,6 @@
 """Evaluate predictions: every metric with its interval, the gap, and one row per class."""
 
 import inspect
-import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -10,7 +9,13 @@ from torch import Tensor
 from toosure import metrics
 from toosure.evaluate.class_gaps import gaps_by_class
 from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
-from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
+from toosure.evaluate.estimates import (
+    Estimate,
+    calibrated_ece,
+    confidence_gap,
+    estimate_of,
+    hit_rate,
+)
 from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
 from toosure.evaluate.per_class import class_rows
 from toosure.evaluate.result import Evaluation as Evaluation
@@ -170,8 +175,7 @@ def estimate(
     if of_confidence:
         resample = metrics.confidence_interval_from_confidence
     options |= bootstrap | {"samples": samples, "groups": predictions.groups}
-    value, low, high = map(float, resample(metric, *pair, **options))
-    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
+    return estimate_of(resample(metric, *pair, **options))
 
 
 def metric_and_arguments(

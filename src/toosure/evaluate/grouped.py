@@ -2,7 +2,13 @@
 
 import torch
 
-from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
+from toosure.evaluate.estimates import (
+    Estimate,
+    calibrated_ece,
+    confidence_gap,
+    estimate_of,
+    hit_rate,
+)
 from toosure.metrics.binned import equal_width_edges, error_of
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.grouped_bins import group_bin_sums, sums_and_replicas, without_gaps
@@ -14,8 +20,7 @@ def grouped_mean(
     values: torch.Tensor, groups: torch.Tensor, level: float, seed: int, samples: int
 ) -> Estimate:
     """Return the mean over rows with an interval over groups."""
-    interval = mean_over_groups(values.double(), groups, level, seed, samples)
-    return Estimate(*(float(each) for each in interval))
+    return estimate_of(mean_over_groups(values.double(), groups, level, seed, samples))
 
 
 def grouped_hit_rate(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:

@@ -3,14 +3,12 @@
 `metrics.multilabel` measures; here the numbers become an evaluation with sentences and JSON.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.estimates import Estimate, estimate_of
 from toosure.metrics.binned import Reliability
 from toosure.metrics.inputs import ArrayLike
-from toosure.metrics.interval_ends import Interval
 from toosure.metrics.multilabel import (
     LabelCalibration,
     as_multilabel,
@@ -146,12 +144,6 @@ def row_of(label: LabelCalibration) -> LabelRow:
         adjusted_p=label.adjusted_p,
         fault=label.fault,
     )
-
-
-def estimate_of(interval: Interval) -> Estimate:
-    """Return an interval as numbers, without ends where they are NaN."""
-    value, low, high = (float(each) for each in interval)
-    return Estimate(value) if math.isnan(low) or math.isnan(high) else Estimate(value, low, high)
 
 
 def worst_named(worst: tuple[LabelRow, ...]) -> str:

@@ -20,6 +20,7 @@ from toosure.metrics.inputs import (
     check_choice,
     check_level,
 )
+from toosure.quantiles import normal_quantile
 
 EDGES = ("right", "left")  # which of its two edges a bin holds
 NORMS = (1, 2, math.inf)
@@ -285,7 +286,7 @@ def wilson_interval(hits: Tensor, trials: Tensor, level: float = 0.95) -> Tensor
     [0.4902, 0.9433]
     """
     check_level(level)
-    z = torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)).item()
+    z = normal_quantile(0.5 + level / 2)
     share = hits / trials
     z2 = z * z / trials
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from itertools import islice
-from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from toosure.metrics.inputs import ArrayLike
 from toosure.metrics.resampler import Resampler
-from toosure.metrics.student import student_quantile
+from toosure.quantiles import normal_quantile, student_quantile
 
 MAX_DRAWN = 1 << 22  # group counts drawn at a time
 ONE_GROUP = "all rows are of one group: an interval over groups needs two at least"
@@ -70,5 +69,5 @@ def small_sample_factor(count: int, level: float) -> float:
     if count < 2:
         raise ValueError(ONE_GROUP)
     tail = 0.5 + level / 2
-    ratio = student_quantile(tail, count - 1) / NormalDist().inv_cdf(tail)
+    ratio = student_quantile(tail, count - 1) / normal_quantile(tail)
     return ratio * math.sqrt(count / (count - 1))

@@ -1,6 +1,5 @@
 """The interval of MMCE, the length of a mean of kernel functions: noise makes a length larger."""
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.interval_ends import ROUNDING, Interval, quantiles
 from toosure.metrics.kernel import pair_sum, root
+from toosure.quantiles import normal_quantile
 
 
 class SortedRows(NamedTuple):
@@ -64,7 +64,7 @@ def mmce_interval(
         low = torch.zeros_like(v)
     above = most
     if v > ROUNDING:
-        above = factor * NormalDist().inv_cdf(0.5 + level / 2) * error_along(rows, v)
+        above = factor * normal_quantile(0.5 + level / 2) * error_along(rows, v)
     return Interval(value, low.clamp(min=0).to(value), (v + above).to(value))
 
 

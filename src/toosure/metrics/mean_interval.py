@@ -19,6 +19,7 @@ from toosure.metrics.interval_ends import (
 )
 from toosure.metrics.resampler import Resampler
 from toosure.metrics.scores import RowScore
+from toosure.quantiles import student_quantile
 
 MAX_LEVELS = 512  # more distinct values are merged into about this many groups
 
@@ -34,6 +35,16 @@ def interval_of_mean(value: Tensor, offsets: Tensor, count: int, level: float) -
     lower, upper = quantiles(offsets, level).to(value.device)
     half = small_sample_factor(count, level) * torch.maximum(upper, -lower)
     return Interval(value, value - half, value + half)
+
+
+def student_interval(values: Tensor, level: float) -> Interval:
+    """Return the mean of rows with Student's interval; a single row has none."""
+    mean = values.mean()
+    n = len(values)
+    if n < 2:
+        return without_interval(mean)
+    half = student_quantile(0.5 + level / 2, n - 1) * values.std() / n**0.5
+    return Interval(mean, mean - half, mean + half)
 
 
 def mean_over_groups(

@@ -15,13 +15,17 @@ from toosure.metrics.binned import (
 from toosure.metrics.conversion import to_tensor
 from toosure.metrics.group_draws import group_count
 from toosure.metrics.inputs import ArrayLike, as_logits, at_least_float32, check_finite, one_of
-from toosure.metrics.interval_ends import Interval, without_interval
+from toosure.metrics.interval_ends import Interval
 from toosure.metrics.intervals import confidence_interval_from_confidence
 from toosure.metrics.label_faults import LabelChance, judge_labels
-from toosure.metrics.mean_interval import interval_of_mean, mean_offsets, mean_over_groups
+from toosure.metrics.mean_interval import (
+    interval_of_mean,
+    mean_offsets,
+    mean_over_groups,
+    student_interval,
+)
 from toosure.metrics.resampler import Resampler
 from toosure.metrics.smooth import smece_from_confidence
-from toosure.metrics.student import student_quantile
 
 Fault = Literal["", "too high", "too low", "uneven"]
 
@@ -193,8 +197,8 @@ def one_label(
             ece_from_confidence, p, true, **bootstrap, bins=bins, edge=edge
         ),
         smece=confidence_interval_from_confidence(smece_from_confidence, p, true, **bootstrap),
-        brier=mean_interval((p.double() - true.double()).square(), level),
-        nll=mean_interval(nll, level),
+        brier=score_interval((p.double() - true.double()).square(), level),
+        nll=score_interval(nll, level),
         adjusted_p=test.adjusted_p,
         fault=fault_of(test, level),
     )
@@ -212,14 +216,10 @@ def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
     return Interval(mean - hits / n, mean - high, mean - low)
 
 
-def mean_interval(values: Tensor, level: float) -> Interval:
-    """Return the mean of rows from 0 up with Student's interval; its ends are NaN of one row."""
-    mean = values.mean()
-    n = len(values)
-    if n < 2:
-        return without_interval(mean)
-    half = student_quantile(0.5 + level / 2, n - 1) * values.std() / n**0.5
-    return Interval(mean, (mean - half).clamp(min=0), mean + half)
+def score_interval(rows: Tensor, level: float) -> Interval:
+    """Return the mean of a score that is never negative, with Student's interval."""
+    interval = student_interval(rows, level)
+    return interval._replace(low=interval.low.clamp(min=0))
 
 
 def fault_of(test: LabelChance, level: float) -> Fault:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from toosure.metrics.group_draws import small_sample_factor
 from toosure.metrics.interval_ends import ROUNDING, Interval
+from toosure.quantiles import normal_quantile
 
 MIN_GRID = 128
 MAX_GRID = 4096
@@ -200,10 +201,3 @@ def trapezoid_weights(grid: int) -> np.ndarray:
     weights = np.full(grid + 1, 1 / grid)
     weights[[0, -1]] /= 2
     return weights
-
-
-def normal_quantile(share: float) -> float:
-    """Return the quantile of a standard normal."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(share)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from toosure.page.half_intervals import NORMAL_95
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import Standing
 from toosure.page.run_verdict import headline
+from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.verdicts import plural

@@ -4,9 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-NORMAL_95 = 1.959964  # standard errors on either side in a 95 % interval
-# Of Student's t at 95 %, by degrees of freedom from 1 on; the last serves for all above.
-T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+from toosure.quantiles import student_quantile
 
 
 class PlusMinus(NamedTuple):
@@ -21,10 +19,10 @@ class PlusMinus(NamedTuple):
         return not abs(self.value) > self.half
 
 
-def interval_of_mean(values: np.ndarray) -> np.ndarray:
+def half_interval_of_mean(values: np.ndarray) -> np.ndarray:
     """Return half the 95 % interval of the mean over rows, after Student; 0 for a single row."""
     rows = len(values)
     if rows < 2:
         return np.zeros(values.shape[1])
-    factor = T_QUANTILES[min(rows - 2, len(T_QUANTILES) - 1)]
+    factor = student_quantile(0.975, rows - 1)
     return np.asarray(factor * values.std(axis=0, ddof=1) / np.sqrt(rows))

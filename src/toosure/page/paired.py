@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.half_intervals import NORMAL_95, PlusMinus, interval_of_mean
+from toosure.page.half_intervals import PlusMinus, half_interval_of_mean
 from toosure.page.replicas import KEYS, Replicas, replicas_of_run
+from toosure.quantiles import NORMAL_95
 
 Seeds = Mapping[str, Replicas]  # of one setting, by seed
 
@@ -56,8 +57,10 @@ def seed_half(one: SettingScores, other: SettingScores) -> np.ndarray:
     and the same initial weights; else from the two spreads.
     """
     if one.seeds == other.seeds:
-        return interval_of_mean(one.by_seed - other.by_seed)
-    return np.asarray(np.hypot(interval_of_mean(one.by_seed), interval_of_mean(other.by_seed)))
+        return half_interval_of_mean(one.by_seed - other.by_seed)
+    return np.asarray(
+        np.hypot(half_interval_of_mean(one.by_seed), half_interval_of_mean(other.by_seed))
+    )
 
 
 def compare(groups: Sequence[Group]) -> Comparison | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.half_intervals import interval_of_mean
+from toosure.page.half_intervals import half_interval_of_mean
 from toosure.page.run_verdict import RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
@@ -83,7 +83,7 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
     mean = float(gaps.mean())
     half = math.sqrt(float(np.mean([verdict.half**2 for verdict in judged])))
     if len(gaps) > 1:
-        half = math.hypot(half, float(interval_of_mean(gaps[:, None])[0]))
+        half = math.hypot(half, float(half_interval_of_mean(gaps[:, None])[0]))
 
     n = min(verdict.n for verdict in judged)
     kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)

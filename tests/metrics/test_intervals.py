@@ -263,7 +263,7 @@ def test_classwise_intervals_take_every_form():
         assert [float(each) for each in other] == pytest.approx(wanted, abs=1e-9)
 
     of_probs = metrics.confidence_interval(
-        metrics.classwise_ece_from_probabilities, logits.softmax(1), labels, samples=50
+        metrics.classwise_ece, probs=logits.softmax(1), labels=labels, samples=50
     )
     assert [float(each) for each in of_probs] == pytest.approx([float(v) for v in mean], abs=1e-9)
     for norm in (1, 2, math.inf):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from toosure.evaluate.estimates import Estimate
 from toosure.metrics.confidence import class_one
+from toosure.metrics.inputs import known_outputs
 from toosure.predictions import Predictions
 from toosure.verdicts import GapVerdict, judge_gap, signed, size_of
 
@@ -39,10 +40,11 @@ def is_of_class_one(predictions: Predictions, top_label: bool | None) -> bool:
 
 def class_one_view(predictions: Predictions) -> Predictions:
     """Return predictions whose confidence is P(class 1), and which are right where it is true."""
-    if predictions.probs is None:
-        p, true = class_one(predictions.logits, predictions.labels)
-    else:
-        p, true = class_one(probs=predictions.probs, labels=predictions.labels)
+    with known_outputs():
+        if predictions.probs is None:
+            p, true = class_one(predictions.logits, predictions.labels)
+        else:
+            p, true = class_one(probs=predictions.probs, labels=predictions.labels)
     return replace(predictions, kind="probs", confidence=p, correct=true)
 
 

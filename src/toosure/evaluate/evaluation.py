@@ -22,7 +22,7 @@ from toosure.evaluate.result import Evaluation as Evaluation
 from toosure.evaluate.result import metric_keys as metric_keys
 from toosure.evaluate.result import wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
-from toosure.metrics.inputs import check_level
+from toosure.metrics.inputs import check_level, known_outputs
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
 
@@ -33,6 +33,8 @@ MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for e
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
 PARTS = ("_calibration", "_refinement")
+# Read probabilities as they came: exp(log p) may cross the edge of a bin or break a tie.
+READ_PROBABILITIES = ("classwise_ece", "auroc_ovr", "auroc_ovr_binned", "skce")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
 
@@ -44,13 +46,13 @@ def check_level_and_bins(level: float, bins: int) -> None:
         raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
 
 
-def metric_of(key: str, inputs: str = "") -> Metric | None:
-    """Return the function of a metric: of logits, or with `inputs` of confidences or probabilities.
+def metric_of(key: str, from_confidence: bool = False) -> Metric | None:
+    """Return the function of a metric, of logits or of confidences; None if there is none.
 
-    >>> metric_of("ece").__name__, metric_of("ece", "confidence").__name__
+    >>> metric_of("ece").__name__, metric_of("ece", from_confidence=True).__name__
     ('ece', 'ece_from_confidence')
     """
-    name = f"{key}_from_{inputs}" if inputs else key
+    name = f"{key}_from_confidence" if from_confidence else key
     metric = getattr(metrics, name, None)
     return metric if callable(metric) else None
 
@@ -60,7 +62,7 @@ def confidence_is_enough(key: str) -> bool:
     quantity = QUANTITIES[key]
     if metric_of(key) is None:
         return not {"logits", "labels"} & set(quantity.takes) and bool(quantity.compute)
-    of_confidence = metric_of(key, "confidence") is not None and not quantity.needs_classes
+    of_confidence = metric_of(key, from_confidence=True) is not None and not quantity.needs_classes
     return key == "accuracy" or of_confidence
 
 
@@ -156,7 +158,7 @@ def estimate(
     if metric_of(key) is None:
         return Estimate(value_by_table(key, predictions, bins))
 
-    metric, pair, of_confidence = metric_and_arguments(key, predictions)
+    metric, inputs = metric_and_inputs(key, predictions)
     options: dict[str, Any] = {}
     if QUANTITIES[key].binned:
         options["bins"] = bins
@@ -164,41 +166,37 @@ def estimate(
             options["edge"] = edge
 
     resampled = QUANTITIES[key].resampled
-    too_slow = resampled == "calls" and pair[0].numel() > MAX_CALL_NUMBERS
+    too_slow = resampled == "calls" and next(iter(inputs.values())).numel() > MAX_CALL_NUMBERS
     if not resampled or too_slow:
-        return Estimate(float(metric(*pair, **options)))
+        with known_outputs():
+            return Estimate(float(metric(**inputs, **options)))
 
     samples = bootstrap["samples"]
     if resampled == "calls":
         samples = min(MAX_CALLS, samples)
     resample: Callable[..., metrics.Interval] = metrics.confidence_interval
-    if of_confidence:
+    if "confidence" in inputs:
         resample = metrics.confidence_interval_from_confidence
     options |= bootstrap | {"samples": samples, "groups": predictions.groups}
-    return estimate_of(resample(metric, *pair, **options))
+    with known_outputs():
+        return estimate_of(resample(metric, **inputs, **options))
 
 
-def metric_and_arguments(
-    key: str, predictions: Predictions
-) -> tuple[Metric, tuple[Tensor, Tensor], bool]:
-    """Return a metric, what to call it with, and whether that is (confidence, correct).
-
-    Probabilities are taken as they came: exp(log p) may cross the edge of a bin and break ties.
-    """
-    of_confidence = metric_of(key, "confidence") if confidence_is_enough(key) else None
+def metric_and_inputs(key: str, predictions: Predictions) -> tuple[Metric, dict[str, Tensor]]:
+    """Return a metric, and the inputs to call it with: confidences where they are enough."""
+    of_confidence = metric_of(key, from_confidence=True) if confidence_is_enough(key) else None
     # Logits rank rows that their confidence, rounded to 1, no longer does.
     ranks_logits = predictions.kind == "logits" and QUANTITIES[key].group == "Ranking"
     if of_confidence and not ranks_logits:
-        return of_confidence, (predictions.confidence, predictions.correct), True
+        pair = {"confidence": predictions.confidence, "correct": predictions.correct}
+        return of_confidence, pair
 
     assert predictions.logits is not None and predictions.labels is not None
-    of_probabilities = metric_of(key, "probabilities")
-    if of_probabilities and predictions.probs is not None:
-        return of_probabilities, (predictions.probs, predictions.labels), False
-
     metric = metric_of(key)
     assert metric is not None
-    return metric, (predictions.logits, predictions.labels), False
+    if key in READ_PROBABILITIES and predictions.probs is not None:
+        return metric, {"probs": predictions.probs, "labels": predictions.labels}
+    return metric, {"logits": predictions.logits, "labels": predictions.labels}
 
 
 def value_by_table(key: str, predictions: Predictions, bins: int) -> float:

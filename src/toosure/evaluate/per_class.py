@@ -6,6 +6,7 @@ import torch
 
 from toosure import metrics
 from toosure.metrics.confidence import row_chunks
+from toosure.metrics.inputs import known_outputs
 from toosure.predictions import Predictions
 
 
@@ -30,11 +31,10 @@ def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow
     classes = logits.shape[1]
     names = predictions.names or tuple(map(str, range(classes)))
 
-    if predictions.probs is None:
-        errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
-    else:
-        errors = metrics.classwise_ece_from_probabilities(
-            predictions.probs, labels, bins, edge, reduction="none"
+    probs = predictions.probs
+    with known_outputs():
+        errors = metrics.classwise_ece(
+            logits if probs is None else None, labels, bins, edge, reduction="none", probs=probs
         )
 
     counts = torch.bincount(labels, minlength=classes)

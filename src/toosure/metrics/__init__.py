@@ -37,7 +37,7 @@ from toosure.metrics.binned import (
     rmsce,
     rmsce_from_confidence,
 )
-from toosure.metrics.classwise import classwise_ece, classwise_ece_from_probabilities
+from toosure.metrics.classwise import classwise_ece
 from toosure.metrics.confidence import class_one, top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
 from toosure.metrics.differentiable import (
@@ -67,8 +67,6 @@ from toosure.metrics.ranking import (
     auroc_misclass_from_confidence,
     auroc_ovr,
     auroc_ovr_binned,
-    auroc_ovr_binned_from_probabilities,
-    auroc_ovr_from_probabilities,
 )
 from toosure.metrics.scores import (
     Split,
@@ -86,7 +84,6 @@ from toosure.metrics.simplex import (
     kde_ece_from_confidence,
     median_distance,
     skce,
-    skce_from_probabilities,
 )
 from toosure.metrics.smooth import smece, smece_from_confidence
 
@@ -109,8 +106,6 @@ __all__ = [
     "auroc_ood",
     "auroc_ovr",
     "auroc_ovr_binned",
-    "auroc_ovr_binned_from_probabilities",
-    "auroc_ovr_from_probabilities",
     "binary_brier",
     "binary_entropy",
     "brier",
@@ -119,7 +114,6 @@ __all__ = [
     "class_gaps",
     "class_one",
     "classwise_ece",
-    "classwise_ece_from_probabilities",
     "confidence_interval",
     "confidence_interval_from_confidence",
     "debiased_ece",
@@ -148,7 +142,6 @@ __all__ = [
     "sece",
     "sece_from_confidence",
     "skce",
-    "skce_from_probabilities",
     "smece",
     "smece_from_confidence",
     "soft_correct",

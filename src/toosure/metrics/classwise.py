@@ -11,7 +11,6 @@ from toosure.metrics.inputs import (
     ArrayLike,
     as_distributions,
     as_metric_inputs,
-    as_probabilities,
     check_bins,
     check_choice,
     check_finite,
@@ -40,28 +39,6 @@ def classwise_ece(
     0.27807
     """
     sums = classwise_sums(logits, labels, bins, edge, probs=probs)
-    return reduced(error_of(sums, norm), reduction)
-
-
-def classwise_ece_from_probabilities(
-    probs: ArrayLike,
-    labels: ArrayLike,
-    bins: int = 15,
-    edge: str = "right",
-    norm: float = 1,
-    reduction: str = "mean",
-) -> Tensor:
-    """Return `classwise_ece` of probabilities (N, C), binned as they came.
-
-    softmax(log p) is p up to rounding, which is enough to cross the edge of a bin.
-
-    >>> probs = torch.tensor([[0.2, 0.8], [0.2, 0.8]])
-    >>> round(float(classwise_ece_from_probabilities(probs, torch.tensor([1, 1]), bins=5)), 6)
-    0.2
-    """
-    probs, labels = as_probabilities(probs, labels)
-    chunks = chunked_pairs(probs.detach(), labels)
-    sums = _sum_chunks(chunks, probs.shape[1], probs.device, bins, edge)
     return reduced(error_of(sums, norm), reduction)
 
 

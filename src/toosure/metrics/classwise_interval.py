@@ -5,7 +5,7 @@ has a part in the sums of every class, so that whole rows, or groups of rows, ar
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toosure.metrics.binned import BinSums, equal_width_edges, error_of
 from toosure.metrics.bootstrap_cells import error_along
-from toosure.metrics.classwise import classwise_ece_from_probabilities, reduced
+from toosure.metrics.classwise import reduced
 from toosure.metrics.confidence import probabilities
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.inputs import ArrayLike, as_distributions
@@ -57,13 +57,11 @@ class ClassBins(NamedTuple):
         return reduced(torch.stack(classes, -1), self.reduction)
 
 
-def rows_of_classes(
-    metric: Callable[..., Tensor], logits: Tensor, probs: ArrayLike | None
-) -> Tensor:
-    """Return the probabilities (N, C) that a classwise metric bins, as they came or of logits."""
+def rows_of_classes(logits: Tensor, probs: ArrayLike | None) -> Tensor:
+    """Return the probabilities (N, C) that classwise ECE bins, as they came or of logits."""
     if probs is not None:
         return as_distributions(probs).detach().clamp(max=1)
-    return logits if metric is classwise_ece_from_probabilities else probabilities(logits)
+    return probabilities(logits)
 
 
 def class_bins(

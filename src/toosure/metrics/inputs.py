@@ -31,8 +31,8 @@ from toosure.metrics.one_column import (
 # Numbers in any form that `to_tensor` takes; the shape is checked, not typed.
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
-# Whether the logits of metrics called now were looked at before; see `known_logits`.
-_logits_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
+# Whether the outputs of metrics called now were checked before; see `known_outputs`.
+_outputs_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
 
 
 def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
@@ -125,12 +125,12 @@ def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -
 
     if is_one_column(outputs):
         columns = columns_of_logits(outputs)
-        if not _logits_are_known.get():
+        if not _outputs_are_known.get():
             check_one_column(outputs)
         return columns
 
     checked = as_logits(outputs)
-    if not _logits_are_known.get() and are_probabilities(checked):
+    if not _outputs_are_known.get() and are_probabilities(checked):
         raise ValueError(LOGITS_ARE_PROBABILITIES)
     return checked
 
@@ -149,16 +149,16 @@ LOGITS_ARE_PROBABILITIES = (
 
 
 @contextmanager
-def known_logits() -> Iterator[None]:
-    """Call metrics inside without a look at whether their logits are probabilities.
+def known_outputs() -> Iterator[None]:
+    """Call metrics inside without a check whether logits, or probs, are probabilities.
 
-    For logits that were looked at before: the same again, resampled, scaled, or of a later batch.
+    For outputs that were checked before: the same again, resampled, scaled, or of a later batch.
     """
-    token = _logits_are_known.set(True)
+    token = _outputs_are_known.set(True)
     try:
         yield
     finally:
-        _logits_are_known.reset(token)
+        _outputs_are_known.reset(token)
 
 
 def as_distributions(probs: ArrayLike) -> Tensor:
@@ -171,25 +171,12 @@ def as_distributions(probs: ArrayLike) -> Tensor:
         return columns_of_probs(probs)
 
     probs = as_logits(probs, "probs")
-    if (problem := distribution_problem(probs)) is not None:
+    if not _outputs_are_known.get() and (problem := distribution_problem(probs)) is not None:
         raise ValueError(
             "probs must be rows of numbers in [0, 1] that sum to 1, to within "
             f"{sum_tolerance(probs.dtype):.2g}; {problem}{probs_hint(probs)}"
         )
     return at_least_float32(probs)
-
-
-def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
-    probs = to_tensor(probs)
-    if is_one_column(probs):
-        truth = labels_of_two_classes(to_tensor(labels), len(probs))
-        return columns_of_probs(probs), truth.to(probs.device)
-
-    probs = as_logits(probs, "probabilities")
-    labels = as_labels(labels, *probs.shape)
-    check_unit_interval(probs, "probabilities")
-    return at_least_float32(probs), labels.to(probs.device)
 
 
 def as_confidence(

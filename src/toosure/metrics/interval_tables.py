@@ -94,7 +94,6 @@ INTERVALS: dict[Metric, MetricInterval] = {
     smooth.smece: MetricInterval("smece", SHARE, smooth.smece_from_confidence),
     kernel.mmce: MetricInterval("mmce", NOT_NEGATIVE, kernel.mmce_from_confidence),
     classwise.classwise_ece: MetricInterval("classwise", NOT_NEGATIVE),
-    classwise.classwise_ece_from_probabilities: MetricInterval("classwise", NOT_NEGATIVE),
     scores.nll: MetricInterval("mean", NOT_NEGATIVE, row_score=scores.nll_rows),
     scores.brier: MetricInterval("mean", (0.0, 2.0), row_score=scores.brier_rows),
     scores.accuracy: MetricInterval("mean", SHARE, row_score=scores.accuracy_rows),
@@ -107,9 +106,7 @@ INTERVALS: dict[Metric, MetricInterval] = {
     ),
     ranking.aurc: MetricInterval("ranks", SHARE, ranking.aurc_from_confidence, ranking=AURC),
     ranking.auroc_ovr: MetricInterval("area", SHARE),
-    ranking.auroc_ovr_from_probabilities: MetricInterval("area", SHARE),
     ranking.auroc_ovr_binned: MetricInterval("area", SHARE),
-    ranking.auroc_ovr_binned_from_probabilities: MetricInterval("area", SHARE),
     differentiable.dece: MetricInterval(
         "no bound", NOT_NEGATIVE, differentiable.dece_from_confidence
     ),

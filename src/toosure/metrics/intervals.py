@@ -19,7 +19,7 @@ from toosure.metrics.inputs import (
     as_distributions,
     as_metric_inputs,
     check_one_column,
-    known_logits,
+    known_outputs,
 )
 from toosure.metrics.interval_ends import Interval, hull, without_interval
 from toosure.metrics.interval_tables import (
@@ -88,7 +88,7 @@ def confidence_interval(
     check_one_column(logits)
     # A metric looks at logits itself, and knows what it takes; those of a fast way are not called.
     is_called = entry.kind not in ("mean", "ranks")
-    with known_logits() if is_called else nullcontext():
+    with known_outputs() if is_called else nullcontext():
         logits, labels = as_metric_inputs(logits, labels, probs)
     logits = logits.detach()
 
@@ -197,14 +197,14 @@ def _interval_by_calls(
         return without_interval(value)
 
     if entry.kind == "classwise" and bootstrap.method == "auto":
-        classes = class_bins(rows_of_classes(metric, logits, probs), labels, **options)
+        classes = class_bins(rows_of_classes(logits, probs), labels, **options)
         level, resampler = bootstrap.level, bootstrap.resampler
         return over_rows_and_groups(
             lambda groups: classwise_interval(value, classes, level, *resampler, groups),
             bootstrap.groups,
         )
 
-    with known_logits():
+    with known_outputs():
         replicas = [of_rows(i) for i in bootstrap.rows(labels)]
     return bootstrap.interval(entry, value, torch.stack(replicas) - value)
 

@@ -21,7 +21,6 @@ from toosure.metrics.inputs import (
     as_confidence,
     as_distributions,
     as_metric_inputs,
-    as_probabilities,
     check_choice,
     check_finite,
     row_numbers_of_all,
@@ -213,18 +212,6 @@ def ranks_of_columns(logits: Tensor) -> Iterator[Tensor]:
         yield torch.where(predicted == label, top_score, column.double() - normaliser)
 
 
-def auroc_ovr_from_probabilities(
-    probs: ArrayLike, labels: ArrayLike, reduction: str = "mean"
-) -> Tensor:
-    """Return `auroc_ovr` of probabilities (N, C) as they came: softmax(log p) would break ties.
-
-    >>> float(auroc_ovr_from_probabilities([[0.9, 0.1], [0.8, 0.2]], [0, 1]))
-    1.0
-    """
-    probs, labels = as_probabilities(probs, labels)
-    return _auroc_of_columns(probs.detach().unbind(1), labels, reduction)
-
-
 def _auroc_of_columns(columns: Iterable[Tensor], labels: Tensor, reduction: str) -> Tensor:
     """Return the AUROC of each class's scores, or the mean of those that have both sides."""
     check_choice("reduction", reduction, ("mean", "none"))
@@ -258,15 +245,6 @@ def auroc_ovr_binned(
     pairs = ((probabilities(z), y) for z, y in chunked_pairs(logits.detach(), labels))
     with row_numbers_of_all(logits):
         return _auroc_on_thresholds(pairs, logits, thresholds, reduction)
-
-
-def auroc_ovr_binned_from_probabilities(
-    probs: ArrayLike, labels: ArrayLike, thresholds: int = 15, reduction: str = "mean"
-) -> Tensor:
-    """Return `auroc_ovr_binned` of probabilities (N, C) as they came."""
-    probs, labels = as_probabilities(probs, labels)
-    pairs = chunked_pairs(probs.detach(), labels)
-    return _auroc_on_thresholds(pairs, probs, thresholds, reduction)
 
 
 def _auroc_on_thresholds(

@@ -10,7 +10,7 @@ from torchmetrics import Metric
 
 from toosure.metrics.binned import BinSums
 from toosure.metrics.confidence import chunked_pairs
-from toosure.metrics.inputs import as_metric_inputs, known_logits, row_numbers_of_all
+from toosure.metrics.inputs import as_metric_inputs, known_outputs, row_numbers_of_all
 
 
 class Streaming(Metric):
@@ -23,8 +23,8 @@ class Streaming(Metric):
     @contextmanager
     def first_look(self, logits: Tensor | None) -> Iterator[None]:
         """Check inside whether logits are probabilities, until a batch of them has passed."""
-        if self.looked:
-            with known_logits():
+        if self.looked and logits is not None:
+            with known_outputs():
                 yield
         else:
             yield

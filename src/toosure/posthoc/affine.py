@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from toosure.metrics import accuracy
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.posthoc.affine_loss import AffineLoss
 from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.temperature import fit_temperature
@@ -85,7 +85,7 @@ class Affine(Calibrator):
         self.set_fitted(weight=weight, bias=bias - bias.mean())
 
         # Rows that can all be right have no minimum: the fit stopped anywhere on its way.
-        with known_logits():
+        with known_outputs():
             separable = self.lam == 0 and float(accuracy(self(logits), labels)) == 1
         if separable:
             self.become_identity(classes, logits.device)

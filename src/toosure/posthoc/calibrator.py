@@ -17,7 +17,7 @@ from toosure.metrics.inputs import (
     as_metric_logits,
     as_pair,
     at_least_float32,
-    known_logits,
+    known_outputs,
     one_of,
 )
 from toosure.posthoc.calibrator_inputs import (
@@ -158,7 +158,7 @@ class Calibrator(nn.Module):
         """Return calibrated probabilities, (N, C), as scikit-learn calls it; (N, 2) of one each."""
         outputs = one_of(logits, probs)
         self.check_outputs(outputs, "logits" if probs is None else "probs")
-        with known_logits():
+        with known_outputs():
             rows = as_metric_logits(logits, probs)
         calibrated: Tensor = self(rows)
         return calibrated.softmax(1).to(at_least_float32(outputs).dtype)
@@ -200,7 +200,7 @@ class Calibrator(nn.Module):
 
     def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
         """Become the identity, and say so, where the fit has a worse NLL than the identity."""
-        with known_logits():  # checked for the fit
+        with known_outputs():  # checked for the fit
             before = float(nll(logits, labels))
             after = float(nll(self(logits), labels))
         if after <= before:

@@ -13,7 +13,7 @@ from toosure.metrics.inputs import (
     check_finite,
     check_one_column,
     distribution_problem,
-    known_logits,
+    known_outputs,
 )
 
 Outputs = Literal["logits", "probs"]
@@ -25,7 +25,7 @@ def rows_of_fit(
 ) -> tuple[Tensor, Tensor]:
     """Return the logits (N, C) and labels (N,) of a fit; of probabilities their logarithm."""
     check_one_column(logits)
-    with known_logits():  # `check_values` looks whether they are probabilities
+    with known_outputs():  # `check_values` looks whether they are probabilities
         return as_metric_inputs(logits, labels, probs)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from toosure.metrics import ece, nll
 from toosure.metrics.confidence import chunked_pairs
-from toosure.metrics.inputs import as_pair, check_choice, known_logits
+from toosure.metrics.inputs import as_pair, check_choice, known_outputs
 from toosure.posthoc.calibrator import Calibrator
 
 ECE_GRID = [k / 10 for k in range(1, 101)]
@@ -75,7 +75,7 @@ def lowest_ece_temperature(logits: Tensor, labels: Tensor, bins: int) -> float:
     """Return the first T of 0.1, 0.2 .. 10 with the lowest ECE."""
     if logits.numel() <= MAX_FLOAT64_NUMBERS:
         logits = logits.double()
-    with known_logits():
+    with known_outputs():
         return min(ECE_GRID, key=lambda t: float(ece(logits / t, labels, bins)))
 
 
@@ -229,7 +229,7 @@ def split_temperature(
         calibrator.become_identity(logits.shape[1], logits.device)
 
     after = calibrator(logits[judge].detach())
-    with known_logits():
+    with known_outputs():
         return SplitTemperature(
             temperature=float(calibrator.temperature),
             tce=float(ece(after, labels[judge], bins)),

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from toosure.metrics import ece, nll
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.posthoc.temperature import Temperature
 
 
@@ -25,7 +25,7 @@ def temperature_scaling(
     labels = test[1]
     scaled = calibrator(logits)
 
-    with known_logits():  # checked for the fit
+    with known_outputs():  # checked for the fit
         return {
             "temperature": float(calibrator.temperature),
             "ece": float(ece(logits, labels, bins)),

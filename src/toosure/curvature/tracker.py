@@ -125,11 +125,6 @@ class CurvatureTracker:
                 self._pairs[quantity] = self._make_pair(operator, like, sign=sign)
 
     @property
-    def problem(self) -> LossCurvature:
-        """The loss curvature, by its name in earlier versions."""
-        return self.curvature
-
-    @property
     def uses_graphs(self) -> bool:
         """Whether passes are replayed as CUDA graphs."""
         return self.curvature.graphs.enabled

@@ -21,7 +21,6 @@ from toosure.predictions import Predictions, from_logits
 from toosure.predictions.labels import numbered_otherwise
 
 Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
-Numbers = dict[str, float]
 
 
 class OtherRows(ValueError):

@@ -18,7 +18,6 @@ from toosure.metrics.multilabel import (
 from toosure.verdicts import MAX_HALF_WIDTH, plural, signed
 
 MAX_NAMED = 5  # labels that the verdict names
-MEASURES = ("ece", "smece", "brier", "nll")
 
 
 class LabelRow(NamedTuple):

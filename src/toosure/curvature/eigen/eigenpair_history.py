@@ -81,8 +81,6 @@ class EigenpairHistory:
     @classmethod
     def from_state(cls, state: dict[str, Any], like: Tensor) -> "EigenpairHistory":
         """Restore a state, with vectors like others in device and type."""
-        if "overlap" not in state:  # of an earlier version: start over
-            state = {"steps": state["steps"]}
         history = cls(**state)
         if history.leading is not None:
             history.leading = history.leading.to(like.device, like.dtype)

@@ -11,7 +11,7 @@ from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change, estimate_of
 from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
-from toosure.evaluate.paired import paired_change
+from toosure.evaluate.paired import names_differ, paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.mean_interval import mean_over_groups, student_interval
@@ -240,9 +240,7 @@ def outputs_of(predictions: Predictions) -> Outputs:
 
 def check_same_classes(names: Sequence[str], predictions: Predictions, what: str) -> None:
     """Refuse classes that are named or ordered in another way than those of the fit."""
-    numbers = tuple(map(str, range(len(names))))  # which name nothing
-    own = tuple(predictions.names)
-    if names and own and tuple(names) != own and numbers not in (tuple(names), own):
+    if names_differ(names, predictions.names):
         raise ValueError(
             f"{what} was fitted on the classes {', '.join(names)}, in this order, and "
             f"{predictions.source or 'these predictions'} has {', '.join(predictions.names)}: "

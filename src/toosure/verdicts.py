@@ -14,6 +14,14 @@ class GapVerdict(NamedTuple):
     sentence: str
 
 
+class Verdict(NamedTuple):
+    """A sentence, its class, and the sentences that back it."""
+
+    kind: str  # "over", "under", "uneven", "fine" or "unclear"
+    sentence: str
+    reasons: tuple[str, ...]
+
+
 def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False) -> GapVerdict:
     """Judge mean confidence minus accuracy, a share with its interval, on n samples.
 

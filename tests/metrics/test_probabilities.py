@@ -10,7 +10,8 @@ from torch import tensor
 from toosure import metrics
 from toosure.evaluate import evaluate
 from toosure.metrics import streaming
-from toosure.metrics.inputs import are_probabilities, known_outputs
+from toosure.metrics.distributions import are_probabilities
+from toosure.metrics.inputs import known_outputs
 from toosure.predictions import from_probs
 
 generator = torch.Generator().manual_seed(0)

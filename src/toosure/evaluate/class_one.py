@@ -10,7 +10,7 @@ from toosure.predictions import Predictions
 from toosure.verdicts import GapVerdict, judge_gap, signed, size_of
 
 if TYPE_CHECKING:
-    from toosure.evaluate.evaluation import Evaluation
+    from toosure.evaluate.result import Evaluation
 
 # Metrics of a pair (probability, truth); all others stay those of the predicted class.
 OF_CLASS_ONE = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from toosure.evaluate.estimates import Estimate
-from toosure.evaluate.evaluation import Evaluation, metric_keys
+from toosure.evaluate.result import Evaluation, metric_keys
 from toosure.verdicts import plural
 
 # Where numbers lie that are no share: the others are between 0 and 1.

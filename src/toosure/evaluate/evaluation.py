@@ -18,9 +18,7 @@ from toosure.evaluate.estimates import (
 )
 from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
 from toosure.evaluate.per_class import class_rows
-from toosure.evaluate.result import Evaluation as Evaluation
-from toosure.evaluate.result import metric_keys as metric_keys
-from toosure.evaluate.result import wanted_keys
+from toosure.evaluate.result import Evaluation, wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.inputs import check_level, known_outputs
 from toosure.predictions import Predictions

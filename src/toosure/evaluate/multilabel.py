@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 from toosure.evaluate.estimates import Estimate, estimate_of
 from toosure.metrics.binned import Reliability
 from toosure.metrics.inputs import ArrayLike
+from toosure.metrics.interval_ends import Interval
 from toosure.metrics.multilabel import (
     LabelCalibration,
     as_multilabel,
     multilabel_calibration,
     pooled_table,
 )
-from toosure.verdicts import MAX_HALF_WIDTH, plural, signed
+from toosure.verdicts import MAX_HALF_WIDTH, Verdict, plural, signed
 
 MAX_NAMED = 5  # labels that the verdict names
 
@@ -36,14 +37,6 @@ class LabelRow(NamedTuple):
     fault: str  # "too high", "too low", "uneven", or empty
 
 
-class MultilabelVerdict(NamedTuple):
-    """A sentence, its class, and the sentences that back it."""
-
-    kind: str  # "over", "under", "uneven", "fine" or "unclear"
-    sentence: str
-    reasons: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class MultilabelEvaluation:
     """What is known of independent labels: each of them, and all entries pooled."""
@@ -59,7 +52,7 @@ class MultilabelEvaluation:
     worst: tuple[LabelRow, ...]  # the labels with a fault, largest ECE first
 
     @property
-    def verdict(self) -> MultilabelVerdict:
+    def verdict(self) -> Verdict:
         """Name the labels that chance does not explain, and what it rests on."""
         count = len(self.labels)
         reasons = (pooled_sentence(self), correction_sentence(self))
@@ -67,15 +60,11 @@ class MultilabelEvaluation:
             subject = f"{len(self.worst)} of {count} {plural(count, 'label')}"
             verb = "is" if len(self.worst) == 1 else "are"
             sentence = f"{subject} {verb} miscalibrated: {worst_named(self.worst)}"
-            return MultilabelVerdict(direction(self.worst), sentence, reasons)
+            return Verdict(direction(self.worst), sentence, reasons)
 
         if self.pooled["gap"].half <= MAX_HALF_WIDTH:
-            return MultilabelVerdict(
-                "fine", f"No label of {count} is miscalibrated beyond chance", reasons
-            )
-        return MultilabelVerdict(
-            "unclear", f"Cannot tell with {self.n:,} {plural(self.n, 'row')}", reasons
-        )
+            return Verdict("fine", f"No label of {count} is miscalibrated beyond chance", reasons)
+        return Verdict("unclear", f"Cannot tell with {self.n:,} {plural(self.n, 'row')}", reasons)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the verdict, the pooled measures and every label."""
@@ -129,20 +118,12 @@ def evaluate_multilabel(
 
 
 def row_of(label: LabelCalibration) -> LabelRow:
-    """Return a label with plain numbers."""
-    return LabelRow(
-        name=label.name,
-        samples=label.samples,
-        frequency=label.frequency,
-        probability=label.probability,
-        gap=estimate_of(label.gap),
-        ece=estimate_of(label.ece),
-        smece=estimate_of(label.smece),
-        brier=estimate_of(label.brier),
-        nll=estimate_of(label.nll),
-        adjusted_p=label.adjusted_p,
-        fault=label.fault,
-    )
+    """Return a label with plain numbers, field by field."""
+    fields: dict[str, Any] = label._asdict()
+    for name, value in fields.items():
+        if isinstance(value, Interval):
+            fields[name] = estimate_of(value)
+    return LabelRow(**fields)
 
 
 def worst_named(worst: tuple[LabelRow, ...]) -> str:

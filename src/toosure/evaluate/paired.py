@@ -1,6 +1,6 @@
 """Two sets of predictions on the same rows: paired differences with intervals, and a verdict."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -237,13 +237,23 @@ def comparable(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def check_same_classes(first: Predictions, second: Predictions) -> None:
     """Refuse files whose classes have other names, or stand in another order."""
-    own, other = (tuple(side.names) for side in (first, second))
-    numbers = tuple(map(str, range(max(len(own), len(other)))))  # of columns p_0, p_1: no names
-    if own and other and own != other and numbers not in (own, other):
+    if names_differ(first.names, second.names):
         raise ValueError(
             f"{first.source or 'the first'} and {second.source or 'the second'} name or order "
-            f"their classes differently ({listed(own)} and {listed(other)}): make them the same"
+            f"their classes differently ({listed(first.names)} and {listed(second.names)}): make "
+            "them the same"
         )
+
+
+def names_differ(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether classes have other names, or another order; the numbers 0 .. C - 1 are no names.
+
+    >>> [names_differ(("cat", "dog"), names) for names in (("dog", "cat"), ("0", "1"), ())]
+    [True, False, False]
+    """
+    own, other = tuple(first), tuple(second)
+    numbers = tuple(map(str, range(max(len(own), len(other)))))
+    return bool(own and other) and own != other and numbers not in (own, other)
 
 
 def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iterator[np.ndarray]:

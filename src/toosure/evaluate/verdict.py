@@ -1,20 +1,11 @@
 """The verdict on an evaluation: one sentence first, then what it rests on."""
 
 import math
-from typing import NamedTuple
 
 from toosure.evaluate import Estimate, Evaluation
 from toosure.evaluate.class_one import class_one_means, judge_class_one
 from toosure.evaluate.class_verdict import with_classes
-from toosure.verdicts import MAX_HALF_WIDTH, judge_gap, plural, signed
-
-
-class Verdict(NamedTuple):
-    """A sentence, its class, and the sentences that back it."""
-
-    kind: str  # "over", "under", "uneven", "fine" or "unclear"
-    sentence: str
-    reasons: tuple[str, ...]
+from toosure.verdicts import MAX_HALF_WIDTH, Verdict, judge_gap, plural, signed
 
 
 def verdict(result: Evaluation) -> Verdict:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import BinSums, equal_width_edges, error_of
+from toosure.metrics.binned import EDGES, BinSums, equal_width_edges, error_of
 from toosure.metrics.confidence import chunked_pairs, probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
@@ -16,6 +16,8 @@ from toosure.metrics.inputs import (
     check_finite,
     row_numbers_of_all,
 )
+
+REDUCTIONS = ("mean", "sum", "none")  # over the errors of the classes
 
 
 def classwise_ece(
@@ -44,7 +46,7 @@ def classwise_ece(
 
 def reduced(errors: Tensor, reduction: str) -> Tensor:
     """Return the mean or the sum of errors (..., C) over classes, or all of them for "none"."""
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
+    check_choice("reduction", reduction, REDUCTIONS)
     if reduction == "mean":
         return errors.mean(-1)
     return errors.sum(-1) if reduction == "sum" else errors
@@ -81,7 +83,7 @@ def _sum_chunks(
 ) -> BinSums:
     """Sum chunks of `(probabilities, labels)` per class and bin."""
     check_bins(bins)
-    check_choice("edge", edge, ("right", "left"))
+    check_choice("edge", edge, EDGES)
     total = BinSums(
         torch.zeros(classes * bins, dtype=torch.int64, device=device),
         torch.zeros(classes * bins, dtype=torch.int64, device=device),

@@ -50,15 +50,8 @@ def top_label_of_checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 
     The confidence is NaN where a row holds NaN or +inf, or all -inf. Rows are taken in chunks.
     """
-    rows_at_once = len(logits)  # with gradients: the graph holds them all anyway
-    if not (logits.requires_grad and torch.is_grad_enabled()):
-        elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
-        rows_at_once = max(1, elements // logits.shape[1])
-        logits = logits.detach()
-
     parts = []
-    for rows, targets in zip(logits.split(rows_at_once), labels.split(rows_at_once), strict=True):
-        rows = rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+    for rows, targets in chunked_pairs(logits, labels):
         top = rows.amax(1, keepdim=True)
         if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
             confidence = (rows - top).exp_().sum(1).reciprocal()

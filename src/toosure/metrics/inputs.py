@@ -14,11 +14,13 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.conversion import to_tensor
-from toosure.metrics.distributions import SUM_TOLERANCE as SUM_TOLERANCE
-from toosure.metrics.distributions import are_probabilities as are_probabilities
-from toosure.metrics.distributions import distribution_problem as distribution_problem
-from toosure.metrics.distributions import log_of, sum_tolerance
-from toosure.metrics.distributions import probs_hint as probs_hint
+from toosure.metrics.distributions import (
+    are_probabilities,
+    distribution_problem,
+    log_of,
+    probs_hint,
+    sum_tolerance,
+)
 from toosure.metrics.label_hints import shape_hint, type_hint
 from toosure.metrics.one_column import (
     LOGITS_MAY_BE_PROBABILITIES,

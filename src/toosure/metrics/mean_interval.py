@@ -21,7 +21,7 @@ from toosure.metrics.resampler import Resampler
 from toosure.metrics.scores import RowScore
 from toosure.quantiles import student_quantile
 
-MAX_LEVELS = 512  # more distinct values are merged into about this many groups
+MAX_VALUES = 512  # more distinct values are merged into about this many groups
 
 
 def interval_of_mean(value: Tensor, offsets: Tensor, count: int, level: float) -> Interval:
@@ -88,12 +88,12 @@ def group_values(values: Tensor) -> tuple[Tensor, Tensor]:
     rare values far out, which make most of the variance, stay by themselves.
     """
     levels, counts = values.unique(return_counts=True)
-    if len(levels) <= MAX_LEVELS:
+    if len(levels) <= MAX_VALUES:
         return levels, counts
 
     distance = counts * (levels - values.mean()).abs()
     position = (counts / len(values) + distance / distance.sum()).cumsum(0)  # up to 2
-    group = (position * (MAX_LEVELS / 2)).long().unique_consecutive(return_inverse=True)[1]
+    group = (position * (MAX_VALUES / 2)).long().unique_consecutive(return_inverse=True)[1]
     sizes = torch.bincount(group, counts.double())
     means = torch.bincount(group, counts * levels) / sizes
 

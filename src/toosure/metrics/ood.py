@@ -8,10 +8,10 @@ from torch import Tensor
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import odds_of_rows, row_chunks
 from toosure.metrics.conversion import to_tensor
+from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     LOGITS_ARE_PROBABILITIES,
     ArrayLike,
-    are_probabilities,
     as_logits,
     as_metric_logits,
     check_choice,

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.binned import (
+    EDGES,
+    NORMS,
     BinSums,
     Reliability,
     bin_sums,
@@ -19,7 +21,7 @@ from toosure.metrics.binned import (
     error_of,
     table_of,
 )
-from toosure.metrics.classwise import classwise_sums, reduced
+from toosure.metrics.classwise import REDUCTIONS, classwise_sums, reduced
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import check_bins, check_choice
 from toosure.metrics.scores import accuracy_rows, brier_rows, nll_rows
@@ -32,7 +34,7 @@ class _TopLabelBins(SummedBins):
     def __init__(self, bins: int, edge: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_bins(bins)
-        check_choice("edge", edge, ("right", "left"))
+        check_choice("edge", edge, EDGES)
         self.bins = bins
         self.edge = edge
         self._add_states(bins)
@@ -86,7 +88,7 @@ class ECE(_TopLabelBins):
 
     def __init__(self, bins: int = 15, edge: str = "right", norm: float = 1, **kwargs: Any) -> None:
         super().__init__(bins, edge, **kwargs)
-        check_choice("norm", norm, (1, 2, math.inf))
+        check_choice("norm", norm, NORMS)
         self.norm = norm
 
     def compute(self) -> Tensor:
@@ -129,9 +131,9 @@ class ClasswiseECE(SummedBins):
     ) -> None:
         super().__init__(**kwargs)
         check_bins(bins)
-        check_choice("edge", edge, ("right", "left"))
-        check_choice("norm", norm, (1, 2, math.inf))
-        check_choice("reduction", reduction, ("mean", "sum", "none"))
+        check_choice("edge", edge, EDGES)
+        check_choice("norm", norm, NORMS)
+        check_choice("reduction", reduction, REDUCTIONS)
 
         self.classes = classes
         self.bins = bins
@@ -181,7 +183,7 @@ class AdaptiveECE(SummedBins):
     def __init__(self, bins: int = 15, norm: float = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_bins(bins)
-        check_choice("norm", norm, (1, 2, math.inf))
+        check_choice("norm", norm, NORMS)
         self.bins = bins
         self.norm = norm
         self._add_states(self.cells)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from toosure.binary import is_one_column, one_column, two_columns
 from toosure.metrics import nll
 from toosure.metrics.conversion import to_tensor
+from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
-    are_probabilities,
     as_logits,
     as_metric_logits,
     as_pair,

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import row_chunks
+from toosure.metrics.distributions import distribution_problem
 from toosure.metrics.inputs import (
     ArrayLike,
     as_metric_inputs,
     at_least_float32,
     check_finite,
     check_one_column,
-    distribution_problem,
     known_outputs,
 )
 

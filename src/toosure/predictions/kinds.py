@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
-from toosure.metrics.inputs import SUM_TOLERANCE, as_logits, distribution_problem, probs_hint
+from toosure.metrics.distributions import SUM_TOLERANCE, distribution_problem, probs_hint
+from toosure.metrics.inputs import as_logits
 from toosure.metrics.one_column import may_be_probabilities
 from toosure.predictions.predictions import Kind, Predictions
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
 from toosure.metrics.conversion import tensor_of_array
+from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
-    are_probabilities,
     as_confidence,
     as_distributions,
     as_metric_inputs,

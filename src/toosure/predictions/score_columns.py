@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from toosure.metrics.inputs import distribution_problem
+from toosure.metrics.distributions import distribution_problem
 from toosure.predictions.columns import Columns, check_damaged, is_numbers, is_score, stacked
 from toosure.predictions.labels import flat
 from toosure.predictions.options import ReadOptions

@@ -34,12 +34,13 @@ def recalibrate(
     bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
-    told: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Recalibration:
     """Choose a calibrator on `fit` by held-out NLL and judge it on `judge`, never the same rows.
 
     Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is
-    "auto" or a word such as "temperature:criterion=ece"; `told` hears of each trial as it ends.
+    "auto" or a word such as "temperature:criterion=ece"; `on_trial` is called with each trial
+    as it ends.
     Where rows belong to sequences or images, those are held out and resampled as a whole.
 
     >>> import torch
@@ -56,7 +57,7 @@ def recalibrate(
     if judge is not None and one_group(fit):  # rows choose: others judge
         fit = replace(fit, groups=None)
     folds = possible_folds(folds, fit)
-    choice = choose(logits, labels, tried, folds, seed, told, fit.groups)
+    choice = choose(logits, labels, tried, folds, seed, on_trial, fit.groups)
     if method != "auto":
         choice = only(choice, tried, fit, seed, needs_folds=judge is None)
 

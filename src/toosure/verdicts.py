@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-LOPSIDED = 0.25  # by this share of its half width the middle of an interval is off its value
+MAX_ASYMMETRY = 0.25  # by this share of its half width the middle of an interval is off its value
 MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
 
 
@@ -62,7 +62,7 @@ def size_of(gap: float, low: float, high: float) -> str:
     size = points(abs(gap), half)
     if not math.isfinite(half):
         return f"{size} points"
-    lopsided = abs((low + high) / 2 - gap) > LOPSIDED * half
+    lopsided = abs((low + high) / 2 - gap) > MAX_ASYMMETRY * half
     if lopsided or abs(gap) <= half:
         near, far = sorted((abs(low), abs(high)))
         return f"{size} points ({points(near, min(near, half))} to {points(far, half)})"

@@ -127,7 +127,7 @@ def test_classes_that_are_wrong_are_named(tmp_path):
     assert "`bird` over-confident by 14.7 (n = 1,043, " in reason
 
     found = json.loads(toosure("evaluate", file, "--json").stdout)["class_gaps"]
-    assert sorted(found["off"]) == ["bird", "cat"] and found["p_value"] < 0.01
+    assert sorted(found["miscalibrated"]) == ["bird", "cat"] and found["p_value"] < 0.01
     assert [each["class"] for each in found["classes"]] == ["cat", "dog", "bird"]
 
 

@@ -35,10 +35,12 @@ def test_intervals_are_wider_for_more_groups_and_equal_those_of_the_level():
     predictions = rows()
     whole = replace(predictions, extras={"one": np.zeros(900, dtype=int)})
     alone = subgroups(whole, "one").groups[0]
-    known = evaluate(predictions, only=["ece"])
+    known = evaluate(predictions, metrics=["ece"])
     assert (alone.gap, alone.ece) == (known.gap, known.metrics["ece"])
     many = subgroups(rows(), "site").groups[0].gap
-    own = evaluate(from_confidence(*columns_of_first_site()), level=single_level(0.95, 3), only=[])
+    own = evaluate(
+        from_confidence(*columns_of_first_site()), level=single_level(0.95, 3), metrics=[]
+    )
     assert many.value == pytest.approx(own.gap.value)
     assert many.half == pytest.approx(own.gap.half, rel=0.1)
 
@@ -131,7 +133,7 @@ def test_conditions_that_are_none(text, words):
 
 
 def test_a_condition_holds_only_with_the_whole_interval():
-    result = evaluate(rows(), only=["ece", "accuracy"])
+    result = evaluate(rows(), metrics=["ece", "accuracy"])
     known = replace(
         result,
         metrics={"ece": Estimate(0.05, 0.03, 0.07), "mce": Estimate(0.2), "nll": Estimate(np.nan)},
@@ -178,19 +180,19 @@ def test_gates_do_not_fail_by_noise_alone():
         rng = np.random.default_rng(seed)
         confidence = rng.uniform(0.5, 1.0, rng.integers(5, 21))
         given = from_confidence(confidence, rng.random(len(confidence)) < confidence)
-        result = evaluate(given, only=["smece"], samples=200)
+        result = evaluate(given, metrics=["smece"], samples=200)
         conditions = (parse_condition(text) for text in ("ece > 0.05", "smece > 0.05"))
         failed += any(judge(each, result).holds for each in conditions)
     assert failed <= 4
 
 
 def test_only_the_metrics_asked_for():
-    result = evaluate(rows(), only=["smece"])
+    result = evaluate(rows(), metrics=["smece"])
     assert set(result.metrics) == {"smece", "accuracy", "ece"} and result.per_class == ()
     everything = evaluate(rows())
     assert all(everything.metrics[key] == result.metrics[key] for key in result.metrics)
     with pytest.raises(ValueError, match="no metric 'ecce'; there are ece"):
-        evaluate(rows(), only=["ecce"])
+        evaluate(rows(), metrics=["ecce"])
 
 
 def test_a_data_frame_is_evaluated():

@@ -23,7 +23,7 @@ from toosure.predictions.labels import numbered_otherwise
 Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
 
 
-class OtherRows(ValueError):
+class DifferentRowsError(ValueError):
     """Say that predictions are not of the same rows."""
 
 
@@ -31,7 +31,8 @@ class OtherRows(ValueError):
 class Member:
     """One member: how it does alone, and what the mixture of the others lacks without it.
 
-    `adds` is the NLL of the mixture without the member minus that with it: above 0 it helps.
+    `nll_gain` is the NLL of the mixture without the member minus the NLL with it: a member with a
+    gain above 0 helps.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Member:
     nll: float
     ece: float
     gap: float  # mean confidence minus accuracy; of P(class 1), its mean minus the frequency
-    adds: float | None  # None where it is the only one
+    nll_gain: float | None  # None where it is the only one
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def average_predictions(
 
     >>> rows = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]]
     >>> both = {name: {"": from_logits(rows, [0, 1, 1])} for name in ("a", "b")}
-    >>> average_predictions(both, "", only=["nll", "ece"]).disagreement
+    >>> average_predictions(both, "", metrics=["nll", "ece"]).disagreement
     0.0
     """
     if len(members) < 2:
@@ -113,7 +114,7 @@ def average_predictions(
     mixed = {judged: mixture({name: of[judged] for name, of in members.items()})}
     for split in first:
         if split != judged and all(split in of for of in members.values()):
-            with suppress(OtherRows):
+            with suppress(DifferentRowsError):
                 mixed[split] = mixture({name: of[split] for name, of in members.items()})
 
     alone = {name: of[judged] for name, of in members.items()}
@@ -142,7 +143,7 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
         try:
             check_same_rows(first_named, named)
         except ValueError as error:
-            raise OtherRows(
+            raise DifferentRowsError(
                 f"{name} was judged on other rows than {names[0]}: members of an ensemble need the "
                 f"same data, split and order ({error})"
             ) from error
@@ -177,7 +178,7 @@ def member_rows(
                 nll=float(nll(logits[place], labels)),
                 ece=float(ece_from_confidence(*pair, mixed.bins, mixed.edge)),
                 gap=float(pair[0].double().mean() - pair[1].double().mean()),
-                adds=float(nll(log_mean_probability(others), labels)) - whole,
+                nll_gain=float(nll(log_mean_probability(others), labels)) - whole,
             )
         )
     return rows

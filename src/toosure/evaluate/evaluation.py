@@ -70,13 +70,13 @@ def evaluate_classes(
     bins: int,
     edge: str,
     bootstrap: Bootstrap,
-    only: Collection[str] | None = None,
+    wanted: Collection[str] | None = None,
 ) -> Evaluation:
     """Measure the predicted class, or P(class 1), of one label per row."""
     # What is judged: confidence and hits of the predicted class, or P(class 1) and its truth.
     judged = class_one_view(predictions) if of_class_one else predictions
 
-    keys = wanted_keys(only)
+    keys = wanted_keys(wanted)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
     if of_class_one:
         why = "is of the predicted class: say top_label=True, or --top-label"
@@ -106,7 +106,7 @@ def evaluate_classes(
         table=reliability_from_confidence(
             judged.confidence, judged.correct, bins, edge, level=bootstrap["level"]
         ),
-        per_class=class_rows(predictions, bins, edge) if only is None else (),
+        per_class=class_rows(predictions, bins, edge) if wanted is None else (),
         class_one=of_class_one,
         top_gap=gap_of(predictions, bootstrap) if of_class_one else None,
         groups=None if groups is None else int(groups.max()) + 1,

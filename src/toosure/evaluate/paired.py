@@ -117,13 +117,13 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
     samples: int = 1000,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Comparison:
     """Compare two models on the same rows: the second's numbers less the first's.
 
-    Rows are resampled in pairs, whole sequences or images where rows belong to such; `told` hears
-    how many replicas are done. The changes of ECE and smECE hold both the "percentile" and the
-    "basic" interval, since noise pushes each error up (see `both_intervals`).
+    Rows are resampled in pairs, or whole groups where rows come in groups. `on_progress` is called
+    with the number of replicas that are done and the number of all. The intervals of the changes of
+    ECE and smECE hold both the "percentile" and the "basic" interval (see `both_intervals`).
 
     >>> from toosure.predictions import from_probs
     >>> sure = from_probs([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1]], [0, 1, 1])
@@ -141,7 +141,7 @@ def compare(
 
     replicas: dict[str, list[float]] = {score.key: [] for score in scores}
     for done, weights in enumerate(resampled_weights(first, seed, samples)):
-        told(done, samples)
+        on_progress(done, samples)
         for score in scores:
             replicas[score.key].append(score.change(weights))
 

@@ -110,12 +110,12 @@ def metric_keys() -> list[str]:
     return [key for keys in evaluation_groups().values() for key in keys]
 
 
-def wanted_keys(only: Collection[str] | None) -> list[str]:
-    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+def wanted_keys(wanted: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order; raise for a name that is no metric."""
     keys = metric_keys()
-    if only is None:
+    if wanted is None:
         return keys
-    for key in only:
+    for key in wanted:
         if key not in keys:
             raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
-    return [key for key in keys if key in (*only, *OF_VERDICT)]
+    return [key for key in keys if key in (*wanted, *OF_VERDICT)]

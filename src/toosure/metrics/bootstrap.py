@@ -12,7 +12,7 @@ from toosure.metrics.group_draws import (
     small_sample_factor,
 )
 from toosure.metrics.inputs import ArrayLike, check_choice, check_count, check_level
-from toosure.metrics.interval_ends import Interval, holding_value, interval_of_offsets
+from toosure.metrics.interval_ends import Interval, interval_of_offsets, widened_to_value
 from toosure.metrics.interval_tables import MetricInterval
 from toosure.metrics.resampler import Resampler
 
@@ -44,7 +44,7 @@ class Bootstrap(NamedTuple):
         elif entry.kind == "area" and self.method == "auto":
             # "basic" turns a tail below into one beyond 1.
             interval = interval_of_offsets(value, offsets, self.level, "percentile")
-            interval = holding_value(interval)
+            interval = widened_to_value(interval)
         else:
             interval = interval_of_offsets(value, offsets, self.level, self.method)
         return entry.within_range(interval)

@@ -60,54 +60,54 @@ def bin_sums_of_cells(cells: Cells, bins: int) -> BinSums:
     )
 
 
-def with_claimed_hits(cells: Cells, bins: int) -> Cells:
-    """Return the cells with as many hits as claimed in each bin whose gap may be chance.
+def with_calibrated_hits(cells: Cells, bins: int) -> Cells:
+    """Make the hits equal the summed confidence in each bin where the gap may be chance.
 
-    That is a gap within sqrt(log N) standard errors (the cut of Andrews & Soares 2010), the error
-    being that of a calibrated bin, sqrt(c (1 - c) / n). Other bins get an imaginary row.
+    A gap may be chance within sqrt(log N) standard errors (the cut of Andrews & Soares 2010), where
+    a calibrated bin has the standard error sqrt(c (1 - c) / n). Other bins get an imaginary row.
     """
     sums = bin_sums_of_cells(cells, bins)
     mean = sums.confidence / sums.counts.clamp(min=1)
     standard_error = (mean * (1 - mean) / sums.counts.clamp(min=1)).clamp(min=0).sqrt()
     cut = cells.counts.sum().clamp(min=2).log().sqrt()
     chance = sums.gaps().abs() <= cut * standard_error
-    return mixed_with_claims(cells, torch.where(chance, 1.0, 1 / (sums.counts + 1)))
+    return mixed_with_calibrated(cells, torch.where(chance, 1.0, 1 / (sums.counts + 1)))
 
 
 def with_imaginary_rows(cells: Cells, bins: int) -> Cells:
-    """Return the cells with one imaginary row in each bin, right as often as claimed.
+    """Add an imaginary row to each bin, which is right as often as its confidence says.
 
-    A bin of rows that are all right, or all wrong, would not vary when it is resampled.
+    Without it a bin of rows that are all right, or all wrong, would not vary when resampled.
     """
-    return mixed_with_claims(cells, 1 / (bin_sums_of_cells(cells, bins).counts + 1))
+    return mixed_with_calibrated(cells, 1 / (bin_sums_of_cells(cells, bins).counts + 1))
 
 
-def mixed_with_claims(cells: Cells, weight: Tensor) -> Cells:
-    """Return cells of which a part, (bins,), is right as often as claimed; their sizes stay."""
-    claims = claimed_cells(cells)
+def mixed_with_calibrated(cells: Cells, weight: Tensor) -> Cells:
+    """Mix cells with calibrated ones: in each bin a share `weight` of the rows is replaced."""
+    calibrated = calibrated_cells(cells)
     part = weight.double()[cells.bins, None]  # (levels, 1)
-    counts = (1 - part) * cells.counts + part * claims.counts
+    counts = (1 - part) * cells.counts + part * calibrated.counts
 
     kept = (1 - part) * cells.counts * cells.confidence
-    summed = kept + part * claims.counts * claims.confidence
-    mean = torch.where(counts > 0, summed / counts.clamp(min=1e-300), claims.confidence)
+    summed = kept + part * calibrated.counts * calibrated.confidence
+    mean = torch.where(counts > 0, summed / counts.clamp(min=1e-300), calibrated.confidence)
     return cells._replace(counts=counts, confidence=mean)
 
 
-def claimed_cells(cells: Cells) -> Cells:
-    """Return the cells with as many hits as claimed at every level of confidence."""
+def calibrated_cells(cells: Cells) -> Cells:
+    """Make the hits equal the summed confidence at every level of confidence."""
     n = cells.counts.sum(-1, keepdim=True)
-    claimed = (cells.counts * cells.confidence).sum(-1, keepdim=True) / n.clamp(min=1)
-    counts = torch.cat([n * (1 - claimed), n * claimed], -1)
-    return cells._replace(counts=counts, confidence=claimed.expand_as(counts))
+    mean = (cells.counts * cells.confidence).sum(-1, keepdim=True) / n.clamp(min=1)
+    counts = torch.cat([n * (1 - mean), n * mean], -1)
+    return cells._replace(counts=counts, confidence=mean.expand_as(counts))
 
 
-def error_along(sums: BinSums, replicas: BinSums, norm: float) -> Tensor:
-    """Return the error of replicas with the direction of the gaps held as in `sums`.
+def error_with_fixed_signs(sums: BinSums, replicas: BinSums, norm: float) -> Tensor:
+    """Return the error of replicas with the signs of the gaps fixed as in `sums`.
 
-    sum_b share_b w_b gap_b with the weights w that make it the error of `sums` itself: linear in
-    the replicas' gaps, so without the bias that their absolute values have, and never above it.
-    Gaps that are all 0 have no direction: then replicas err by all of their size, downwards.
+    It is sum_b share_b w_b gap_b, with weights w for which `sums` themselves have their own error.
+    It is linear in the replicas' gaps, so it lacks the bias of absolute values and is never larger.
+    Where all gaps of `sums` are 0 there are no signs: it is then minus the error of the replicas.
     """
     gaps = sums.gaps()
     error = error_of(sums, norm)

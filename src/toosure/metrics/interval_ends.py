@@ -24,13 +24,13 @@ def without_interval(value: Tensor) -> Interval:
     return Interval(value, nowhere, nowhere)
 
 
-def holding_value(interval: Interval) -> Interval:
+def widened_to_value(interval: Interval) -> Interval:
     """Return the interval, widened to hold its value; NaN stays."""
     value, low, high = interval
     return Interval(value, torch.minimum(low, value), torch.maximum(high, value))
 
 
-def hull(first: Interval, second: Interval) -> Interval:
+def union(first: Interval, second: Interval) -> Interval:
     """Return the first interval, widened to hold the second."""
     value, low, high = first
     return Interval(
@@ -57,4 +57,4 @@ def interval_of_offsets(
         return Interval(value, value + lower, value + upper)
 
     basic = Interval(value, value - upper, value - lower)
-    return holding_value(basic) if method == "auto" else basic
+    return widened_to_value(basic) if method == "auto" else basic

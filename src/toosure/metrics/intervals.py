@@ -10,7 +10,7 @@ from torch import Tensor
 
 from toosure.metrics.binned_interval import binned_interval, binned_offsets
 from toosure.metrics.bootstrap import Bootstrap, as_bootstrap
-from toosure.metrics.classwise_interval import class_bins, classwise_interval, rows_of_classes
+from toosure.metrics.classwise_interval import bins_of_classes, classwise_interval, rows_of_classes
 from toosure.metrics.confidence import top_label, top_odds
 from toosure.metrics.group_draws import group_count
 from toosure.metrics.inputs import (
@@ -21,7 +21,7 @@ from toosure.metrics.inputs import (
     check_one_column,
     known_outputs,
 )
-from toosure.metrics.interval_ends import Interval, hull, without_interval
+from toosure.metrics.interval_ends import Interval, union, without_interval
 from toosure.metrics.interval_tables import (
     FROM_CONFIDENCE,
     INTERVALS,
@@ -163,7 +163,7 @@ def over_rows_and_groups(
     Rows of a group are alike: nothing is known better than if they were independent.
     """
     over_rows = interval(None)
-    return over_rows if groups is None else hull(interval(groups), over_rows)
+    return over_rows if groups is None else union(interval(groups), over_rows)
 
 
 def _interval_of_mean(
@@ -197,7 +197,7 @@ def _interval_by_calls(
         return without_interval(value)
 
     if entry.kind == "classwise" and bootstrap.method == "auto":
-        classes = class_bins(rows_of_classes(logits, probs), labels, **options)
+        classes = bins_of_classes(rows_of_classes(logits, probs), labels, **options)
         level, resampler = bootstrap.level, bootstrap.resampler
         return over_rows_and_groups(
             lambda groups: classwise_interval(value, classes, level, *resampler, groups),

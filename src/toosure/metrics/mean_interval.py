@@ -25,7 +25,7 @@ MAX_VALUES = 512  # more distinct values are merged into about this many groups
 
 
 def interval_of_mean(value: Tensor, offsets: Tensor, count: int, level: float) -> Interval:
-    """Return the hull of both textbook intervals: of a mean of skewed rows each errs to one side.
+    """Return the union of both textbook intervals: of a mean of skewed rows each errs to one side.
 
     Few rows or groups, of which there are `count`, vary too little when they are resampled
     (`small_sample_factor`); a single one has no interval.

@@ -47,7 +47,7 @@ class _TopLabelBins(SummedBins):
         probs: Tensor | None = None,
     ) -> None:
         """Add a batch."""
-        with self.first_look(logits), torch.no_grad():
+        with self.check_first_batch(logits), torch.no_grad():
             confidence, correct = top_label(logits, labels, probs=probs)
         edges = equal_width_edges(self.bins, confidence)
         self._add(bin_sums(confidence, correct, edges, self.edge))
@@ -155,7 +155,7 @@ class ClasswiseECE(SummedBins):
             classes = 2 if is_one_column(outputs) else outputs.shape[1]
             if classes != self.classes:
                 raise ValueError(f"expected {self.classes} classes; got {classes}")
-        with self.first_look(logits):
+        with self.check_first_batch(logits):
             self._add(classwise_sums(logits, labels, self.bins, self.edge, probs=probs))
 
     def compute(self) -> Tensor:
@@ -196,7 +196,7 @@ class AdaptiveECE(SummedBins):
         probs: Tensor | None = None,
     ) -> None:
         """Add a batch."""
-        with self.first_look(logits), torch.no_grad():
+        with self.check_first_batch(logits), torch.no_grad():
             confidence, correct = top_label(logits, labels, probs=probs)
         self.take(confidence, correct)
 

@@ -46,15 +46,15 @@ def choose(
     makers: Makers,
     folds: int = 5,
     seed: int = 0,
-    told: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
     groups: Tensor | None = None,
 ) -> Choice:
     """Fit every calibrator on each set of all folds but one, and take the lowest NLL held out.
 
     No calibration takes part, as "uncalibrated". A calibrator that refuses the rows is left out
     with its reason. Equal rows share a fold, and so do rows of one group (N,), where they belong to
-    sequences or images. The winner is fitted again on all rows. `told` is called with each trial
-    as it ends.
+    sequences or images. The winner is fitted again on all rows. `on_trial` is called with each
+    trial as it ends.
 
     >>> from toosure.posthoc import CALIBRATORS
     >>> generator = torch.Generator().manual_seed(0)
@@ -90,7 +90,7 @@ def choose(
                 held_out = outputs
         except ValueError as error:
             trials.append(Trial(name, None, None, None, str(error)))
-        told(trials[-1])
+        on_trial(trials[-1])
 
     calibrator = makers[best]().fit_quietly(logits, labels)
     trials.sort(key=lambda trial: float("inf") if trial.nll is None else trial.nll)

@@ -31,9 +31,9 @@ def is_named_logits(name: str) -> bool:
     return name.lower().startswith(("logit", "log_prob", "logprob"))
 
 
-def doubt_of_logits(name: str, predictions: Predictions, told: Kind | None) -> str:
+def doubt_of_logits(name: str, predictions: Predictions, kind_given: Kind | None) -> str:
     """Say that one logit per row might be a probability, where all lie in [0, 1]; else nothing."""
-    if told or predictions.kind != "logits" or not predictions.binary:
+    if kind_given or predictions.kind != "logits" or not predictions.binary:
         return ""
     assert predictions.logits is not None
     if not may_be_probabilities(predictions.logits[:, 1]):

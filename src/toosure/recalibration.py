@@ -41,7 +41,7 @@ def recalibrate(
     Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is
     "auto" or a word such as "temperature:criterion=ece"; `on_trial` is called with each trial
     as it ends.
-    Where rows belong to sequences or images, those are held out and resampled as a whole.
+    If rows belong to sequences or images, these are held out and resampled as a whole.
 
     >>> import torch
     >>> logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -100,7 +100,7 @@ def recalibrate(
 
 
 def judged_view(predictions: Predictions) -> Predictions:
-    """Return what diagrams and binned errors are of: P(class 1) of a binary classifier."""
+    """Return what diagrams and binned errors judge: P(class 1) of a binary classifier."""
     return class_one_view(predictions) if predictions.binary else predictions
 
 
@@ -125,16 +125,16 @@ def one_group(predictions: Predictions) -> bool:
 
 
 def possible_folds(folds: int, fit: Predictions) -> int:
-    """Return how many folds there can be: at most as many as sequences or images."""
+    """Return the number of folds: at most the number of sequences or images."""
     if one_group(fit):
         raise ValueError("all rows are of one sequence or image: a calibrator needs two at least")
     return folds if fit.groups is None else min(folds, len(fit.groups.unique()))
 
 
 def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
-    """Take the calibrator that was asked for, also where none would have been better.
+    """Take the calibrator that was asked for, even if none would be better.
 
-    Where other rows judge it, folds that could not be made do not matter.
+    If other rows judge it, folds that could not be made do not matter.
     """
     name, make = next(iter(tried.items()))
     if choice.name == name:
@@ -154,7 +154,7 @@ def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds
 
 
 def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
-    """Return logits and labels, or say that confidences are not enough."""
+    """Return logits and labels; raise if there are only confidences."""
     if predictions.logits is None or predictions.labels is None:
         raise ValueError(
             f"{predictions.source or 'these predictions'}: holds confidences only; "
@@ -193,7 +193,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
 
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
-    """Measure predictions; none of the metrics can be below 0, and so no interval is."""
+    """Measure predictions. No metric can be below 0, so no interval goes below 0."""
     judged = judged_view(predictions)
     estimates = {}
     for name in METRICS:
@@ -227,7 +227,7 @@ def change_of_ece(
 def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) -> Estimate:
     """Return the mean of rows' changes with its interval; a single row has none.
 
-    The interval is Student's, or that of resampled groups where rows belong to such.
+    The interval is Student's, or over resampled groups if rows come in groups.
     """
     if groups is None:
         return estimate_of(student_interval(change, level))
@@ -235,12 +235,12 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) 
 
 
 def outputs_of(predictions: Predictions) -> Outputs:
-    """Say what predictions came as."""
+    """Return what predictions were given as."""
     return "logits" if predictions.probs is None else "probs"
 
 
 def check_same_classes(names: Sequence[str], predictions: Predictions, what: str) -> None:
-    """Refuse classes that are named or ordered in another way than those of the fit."""
+    """Refuse class names or an order of classes that differ from the fit."""
     if names_differ(names, predictions.names):
         raise ValueError(
             f"{what} was fitted on the classes {', '.join(names)}, in this order, and "

@@ -116,15 +116,15 @@ def test_columns_that_make_no_groups():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ece", "'ece' is no condition: write NAME > NUMBER .* names are gap, ece"),
-        ("ece > x", "is no condition"),
+        ("ece", "'ece' is not a condition: write NAME > NUMBER .* names are gap, ece"),
+        ("ece > x", "is not a condition"),
         ("ecce > 0.1", "no number 'ecce'; did you mean ece"),
         ("ECE > 0.1", "no number 'ECE'; did you mean ece"),
         ("calibration > 0.1", "no number 'calibration'; "),
         ("ece > 5", "'ece > 5' can never hold: ece lies between 0 and 1; 5 points are 0.05"),
         ("accuracy < 0", "can never hold: accuracy lies between 0 and 1"),
         ("gap > 1", "can never hold: gap lies between -1 and 1"),
-        ("ece > 1.2.3", "'1.2.3' is no number"),
+        ("ece > 1.2.3", "'1.2.3' is not a number"),
     ],
 )
 def test_conditions_that_are_none(text, words):
@@ -169,8 +169,8 @@ def test_no_condition_holds_of_very_few_rows_or_groups(groups):
     for text in ("ece > 0.05", "aurc < 0.5", "sece > 0.01", "accuracy > 0.5"):
         if parse_condition(text).name in result.metrics:
             judgement = judge(parse_condition(text), result)
-            noun = "1 row" if groups is None else "3 groups"
-            assert not judgement.holds and f"cannot be told of {noun}" in judgement.sentence
+            noun = "1 row is" if groups is None else "3 groups are"
+            assert not judgement.holds and f"{noun} too few to decide on" in judgement.sentence
 
 
 def test_gates_do_not_fail_by_noise_alone():

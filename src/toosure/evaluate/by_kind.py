@@ -1,4 +1,4 @@
-"""`evaluate`: what was given says which evaluation it is."""
+"""`evaluate`: one function for every kind of predictions."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal, TypedDict, Unpack, overload
@@ -75,8 +75,8 @@ def evaluate(
     (N, C), tokens (N, T, C) or pixels (N, C, H, W), or with `multilabel` independent outputs (N, K)
     with labels (N, K). Labels that are `ignore_index` are left out. `groups` (N,) are resampled
     whole, as sequences and images are. One output per example is judged by P(class 1), others by
-    the predicted class; `top_label` says which of the two. `bins` and `edge` are those of `ece`,
-    `names` those of the classes. Intervals hold at `level`, from `samples` draws by `seed`.
+    the predicted class; `top_label` chooses one of the two. `bins` and `edge` are options of `ece`,
+    `names` are the classes. Intervals hold at `level`, from `samples` draws with `seed`.
 
     Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
     their names do not say it. `metrics` names the ones to measure, without rows per class; accuracy

@@ -1,4 +1,4 @@
-"""Average the predictions of finished runs: the mixture, its members, and what each adds."""
+"""Average the predictions of finished runs: the mixture, its members, and what each one adds."""
 
 import math
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
 
 
 class DifferentRowsError(ValueError):
-    """Say that predictions are not of the same rows."""
+    """Predictions are not of the same rows."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member: how it does alone, and what the mixture of the others lacks without it.
+    """One member: its numbers alone, and how much the mixture gains by it.
 
     `nll_gain` is the NLL of the mixture without the member minus the NLL with it: a member with a
     gain above 0 helps.
@@ -48,7 +48,7 @@ class Ensemble:
     """Several sets of predictions of the same rows, averaged."""
 
     predictions: Mapping[Split, Predictions]  # of the mixture
-    judged: Split  # which of them the numbers are of
+    judged: Split  # the split that the numbers are from
     evaluation: Evaluation
     members: tuple[Member, ...]
     disagreement: float  # share of pairs of members that predict different classes
@@ -56,7 +56,7 @@ class Ensemble:
 
     @property
     def sentence(self) -> str:
-        """Say what averaging did."""
+        """A sentence: NLL and ECE of the members and of their mixture."""
         mean = sum(member.nll for member in self.members) / len(self.members)
         own = self.evaluation.metrics["nll"].value
         errors = sum(member.ece for member in self.members) / len(self.members)
@@ -109,7 +109,7 @@ def average_predictions(
     if any(judged not in of for of in members.values()):
         raise ValueError(f"not every member has predictions of {judged or 'these rows'}")
 
-    # Runs may be validated on other rows than they share: such a split has no mixture.
+    # Runs may have different validation rows: such a split has no mixture.
     first = next(iter(members.values()))
     mixed = {judged: mixture({name: of[judged] for name, of in members.items()})}
     for split in first:
@@ -131,7 +131,7 @@ def average_predictions(
 
 
 def mixture(members: Mapping[str, Predictions]) -> Predictions:
-    """Return the mixture of predictions of the same rows; raise where they are of others."""
+    """Return the mixture of predictions; raise if they are not of the same rows."""
     names = list(members)
     first = members[names[0]]
     logits = [logits_in(name, each) for name, each in members.items()]
@@ -159,9 +159,9 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
 def member_rows(
     members: Mapping[str, Predictions], logits: Tensor, mixed: Evaluation
 ) -> list[Member]:
-    """Return the numbers of each member: alone, and by what the others lack without it.
+    """Return the numbers of each member: alone, and how much the mixture gains by it.
 
-    Calibration is that of the predicted class or of P(class 1), as the mixture's is.
+    Calibration is judged as for the mixture: by the predicted class or by P(class 1).
     """
     labels = as_labels(next(iter(members.values())))
     whole = float(nll(log_mean_probability(logits), labels))

@@ -1,4 +1,4 @@
-"""Estimates of confidences and hits: accuracy, the gap, the ECE of chance and its change."""
+"""Estimates from confidences and hits: accuracy, the gap, the ECE of chance, changes of the ECE."""
 
 import math
 from typing import NamedTuple
@@ -17,7 +17,7 @@ MAX_DRAWN = 1 << 22  # counts of cells that are drawn at a time
 
 
 class Estimate(NamedTuple):
-    """A value with its interval; None where none was taken."""
+    """A value with its interval; the ends are None if it has no interval."""
 
     value: float
     low: float | None = None
@@ -35,14 +35,14 @@ class Estimate(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends of the interval; the value itself where there is none."""
+        """Both ends of the interval, or the value twice if it has no interval."""
         if not self.has_interval:
             return self.value, self.value
         assert self.low is not None and self.high is not None
         return self.low, self.high
 
     def as_json(self) -> list[float | None]:
-        """Return value, low and high; None where there is none or it is not finite."""
+        """Return value, low and high; None for what is missing or not finite."""
         return [v if v is not None and math.isfinite(v) else None for v in self]
 
 
@@ -53,7 +53,7 @@ def estimate_of(interval: Interval) -> Estimate:
 
 
 def single_level(level: float, count: int) -> float:
-    """Return the level of one of `count` intervals that hold together at `level` (Bonferroni)."""
+    """Return the level of each of `count` intervals that hold jointly at `level` (Bonferroni)."""
     return 1 - (1 - level) / count
 
 
@@ -75,9 +75,9 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
     """Return mean confidence minus accuracy, above 0 where too sure, with its interval.
 
     A Bayesian bootstrap (Rubin 1981) with one imaginary row of mean confidence, right for the low
-    end and wrong for the high one: where all confidences are equal that is the exact interval of
-    Clopper & Pearson (1934), which knows that ten right rows of ten do not show an accuracy of 1.
-    It is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
+    end and wrong for the high one. If all confidences are equal, this is the exact interval of
+    Clopper & Pearson (1934), for which ten right rows of ten do not mean an accuracy of 1. The
+    interval is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
     Rows are resampled by cells of nearly equal confidence (to 1/256), whatever n is.
     """
     generator = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
     n = predictions.n
     cells = cells_of(predictions, 16, "right")
     counts, hits, mean = (each.ravel() for each in cells)
-    claimed = counts @ mean / n
+    mean_confidence = counts @ mean / n
 
     # Rows that are right have a gap of confidence - 1, the others of confidence.
     sizes = np.concatenate([hits, counts - hits])
@@ -95,10 +95,10 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
 
     weights = generator.standard_gamma(np.append(sizes, 1), (samples, len(sizes) + 1))
     weights /= weights.sum(1, keepdims=True)
-    ends = [weights @ np.append(gaps, claimed - hit) for hit in (1, 0)]
+    ends = [weights @ np.append(gaps, mean_confidence - hit) for hit in (1, 0)]
     low, high = (np.quantile(end, tail) for end, tail in zip(ends, tails, strict=True))
 
-    by_chance = claimed - cells.drawn_hits(generator, samples).sum((1, 2)) / n
+    by_chance = mean_confidence - cells.drawn_hits(generator, samples).sum((1, 2)) / n
     lowest, highest = np.quantile(by_chance, tails)
     return Estimate(
         float(value), float(min(low, value - highest)), float(max(high, value - lowest))
@@ -119,15 +119,15 @@ def ece_change(
 ) -> Estimate:
     """Return ECE after minus before on the same rows, with its interval; a single row has none.
 
-    Rows are resampled in pairs, by the bins and hits they have before and after, so that many rows
-    cost no more than few. `paired_change` takes whole groups of rows.
+    Rows are resampled in pairs, by their bins and hits before and after, so that many rows cost no
+    more than few. `paired_change` resamples whole groups of rows.
     """
     sides = [binned_rows(side, bins) for side in (before, after)]
     keys = sides[0][0] * 2 * bins + sides[1][0]
     cells, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     n = len(inverse)
 
-    # Each side's mean gap of every cell, the cells in the order of its bins, and where each begins.
+    # For each side: the mean gap of every cell, the cells in the order of bins, and their starts.
     layouts = []
     for (_, gaps), cell_keys in zip(sides, divmod(cells, 2 * bins), strict=True):
         order = np.argsort(cell_keys // 2, kind="stable")
@@ -135,7 +135,7 @@ def ece_change(
         layouts.append(((np.bincount(inverse, gaps) / counts)[order], order, begins))
 
     def changes(draws: np.ndarray) -> np.ndarray:
-        """Return ECE after minus before of draws of cells, (draws,)."""
+        """Return ECE after minus before for draws of cells, (draws,)."""
         old, new = (
             np.abs(np.add.reduceat(draws[:, order] * gaps, begins, axis=1)).sum(1) / n
             for gaps, order, begins in layouts
@@ -154,16 +154,16 @@ def ece_change(
 
 
 def both_intervals(value: float, low: float, high: float) -> tuple[float, float]:
-    """Return the ends that hold the "percentile" interval [low, high] and the "basic" one.
+    """Return ends that hold the "percentile" interval [low, high] and the "basic" one.
 
-    Noise makes a calibration error larger, and resampling does so again: of the change of such an
+    Noise makes a calibration error larger, and resampling does so again. For the change of such an
     error the first interval errs to one side and the second, [2v - high, 2v - low], to the other.
     """
     return float(min(low, 2 * value - high)), float(max(high, 2 * value - low))
 
 
 def binned_rows(predictions: Predictions, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return twice each row's bin (a, b] plus its hit, and its confidence less that hit."""
+    """Return two numbers per row: twice its bin (a, b] plus its hit, and confidence minus hit."""
     confidence = predictions.confidence
     index = torch.bucketize(confidence, equal_width_edges(bins, confidence)[1:-1])
     hits = predictions.correct.long()

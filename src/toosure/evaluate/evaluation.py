@@ -38,7 +38,7 @@ Bootstrap = dict[str, Any]  # level, seed and samples
 
 
 def check_level_and_bins(level: float, bins: int) -> None:
-    """Raise unless intervals of this level can be resampled over so many bins."""
+    """Raise unless intervals at this level can be resampled over this number of bins."""
     check_level(level)
     if not 1 <= bins <= MAX_BINS:
         raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
@@ -56,7 +56,7 @@ def metric_of(key: str, from_confidence: bool = False) -> Metric | None:
 
 
 def confidence_is_enough(key: str) -> bool:
-    """Whether a metric can be taken of confidences alone."""
+    """Whether a metric can be computed from confidences alone."""
     quantity = QUANTITIES[key]
     if metric_of(key) is None:
         return not {"logits", "labels"} & set(quantity.takes) and bool(quantity.compute)
@@ -73,7 +73,7 @@ def evaluate_classes(
     wanted: Collection[str] | None = None,
 ) -> Evaluation:
     """Measure the predicted class, or P(class 1), of one label per row."""
-    # What is judged: confidence and hits of the predicted class, or P(class 1) and its truth.
+    # Judged are confidence and hits of the predicted class, or P(class 1) and its truth.
     judged = class_one_view(predictions) if of_class_one else predictions
 
     keys = wanted_keys(wanted)
@@ -122,13 +122,13 @@ def gap_of(predictions: Predictions, bootstrap: Bootstrap) -> Estimate:
 
 
 def chance_of(predictions: Predictions, bins: int, edge: str, bootstrap: Bootstrap) -> Estimate:
-    """Return the ECE that chance gives, of independent rows or of groups."""
+    """Return the ECE that chance gives, over independent rows or over groups."""
     take = calibrated_ece if predictions.groups is None else grouped_chance
     return take(predictions, bins, edge, **bootstrap)
 
 
 def reason_against(key: str, predictions: Predictions) -> str | None:
-    """Say why a metric cannot be taken of these predictions; None if it can."""
+    """Return why a metric cannot be computed for these predictions; None if it can."""
     n = predictions.n
     classes = predictions.classes or 1
     if predictions.logits is None and not confidence_is_enough(key):
@@ -183,7 +183,7 @@ def estimate(
 def metric_and_inputs(key: str, predictions: Predictions) -> tuple[Metric, dict[str, Tensor]]:
     """Return a metric, and the inputs to call it with: confidences where they are enough."""
     of_confidence = metric_of(key, from_confidence=True) if confidence_is_enough(key) else None
-    # Logits rank rows that their confidence, rounded to 1, no longer does.
+    # Logits still rank rows where confidence is rounded to 1.
     ranks_logits = predictions.kind == "logits" and QUANTITIES[key].group == "Ranking"
     if of_confidence and not ranks_logits:
         pair = {"confidence": predictions.confidence, "correct": predictions.correct}
@@ -198,7 +198,7 @@ def metric_and_inputs(key: str, predictions: Predictions) -> tuple[Metric, dict[
 
 
 def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
-    """Return a quantity that is no function of `toosure.metrics`, as the watch computes it."""
+    """Return a quantity that is not in `toosure.metrics`, computed as in a watch."""
     quantity = QUANTITIES[key]
     known = {
         "logits": predictions.logits,
@@ -213,7 +213,7 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
 def score_parts(
     predictions: Predictions, keys: Sequence[str], left_out: dict[str, str]
 ) -> dict[str, Estimate]:
-    """Return what of each score is calibration and what refinement, without intervals."""
+    """Return the calibration and the refinement part of each score, without intervals."""
     estimates = {}
     for name, split_of in SCORE_SPLITS.items():
         if f"{name}_calibration" in keys and f"{name}_calibration" not in left_out:

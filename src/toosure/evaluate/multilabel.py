@@ -39,7 +39,7 @@ class LabelRow(NamedTuple):
 
 @dataclass(frozen=True)
 class MultilabelEvaluation:
-    """What is known of independent labels: each of them, and all entries pooled."""
+    """The numbers of independent labels: each label, and all entries pooled."""
 
     source: str
     n: int
@@ -53,7 +53,7 @@ class MultilabelEvaluation:
 
     @property
     def verdict(self) -> Verdict:
-        """Name the labels that chance does not explain, and what it rests on."""
+        """The labels that chance does not explain, and the reasons."""
         count = len(self.labels)
         reasons = (pooled_sentence(self), correction_sentence(self))
         if self.worst:
@@ -147,7 +147,7 @@ def worst_named(worst: tuple[LabelRow, ...]) -> str:
 
 
 def direction(worst: tuple[LabelRow, ...]) -> str:
-    """Return "over" where all faults are too high, "under" where too low, else "uneven"."""
+    """Return "over" if all faults are too high, "under" if too low, otherwise "uneven"."""
     faults = {row.fault for row in worst}
     if faults == {"too high"}:
         return "over"
@@ -155,7 +155,7 @@ def direction(worst: tuple[LabelRow, ...]) -> str:
 
 
 def pooled_sentence(result: MultilabelEvaluation) -> str:
-    """Say how all entries together are."""
+    """Return a sentence on gap and ECE of all entries together."""
     gap = result.pooled["gap"]
     ece = result.pooled["ece"]
     interval = ""
@@ -169,7 +169,7 @@ def pooled_sentence(result: MultilabelEvaluation) -> str:
 
 
 def correction_sentence(result: MultilabelEvaluation) -> str:
-    """Say how many labels were taken into account."""
+    """Return a sentence on the correction for many labels."""
     return (
         "A label is named where its gap or its ECE is larger than the largest that chance gives "
         f"among {len(result.labels)} calibrated labels in {100 * result.level:g} % of draws."

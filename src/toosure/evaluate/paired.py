@@ -1,4 +1,4 @@
-"""Two sets of predictions on the same rows: paired differences with intervals, and a verdict."""
+"""Compare two models on the same rows: paired differences with intervals, and a verdict."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ ID_COLUMNS = ("id", "ids", "uid", "uuid", "filename", "file", "path")
 
 
 class Difference(NamedTuple):
-    """One number of both files, and the second less the first with its interval."""
+    """One number of both files, and second minus first with its interval."""
 
     key: str
     first: float
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
     @property
     def direction(self) -> int:
-        """1 where the second is better for sure, -1 where it is worse, 0 where it is open."""
+        """1 if the second is better for sure, -1 if it is worse for sure, 0 if it is open."""
         if self.change.low is None or self.change.high is None:
             return 0
         sign = 1 if QUANTITIES[self.key].better == "higher" else -1
@@ -57,17 +57,17 @@ class Comparison:
     checked: str  # how it is known that the rows are the same
     tables: tuple[Reliability, Reliability]
     judged: str = ""  # what the ECE is of, where there are two classes
-    class_one: bool = False  # whether calibration errors and tables are those of P(class 1)
-    groups: int | None = None  # how many were resampled in place of rows
+    class_one: bool = False  # whether calibration errors and tables are for P(class 1)
+    groups: int | None = None  # number of groups that were resampled instead of rows
 
     @property
     def resampled(self) -> str:
-        """What the intervals resample: rows, or whole groups."""
+        """What is resampled for the intervals: rows or whole groups."""
         return "rows" if self.groups is None else f"{self.groups:,} groups of rows"
 
     @property
     def sentence(self) -> str:
-        """Say which is better in what, and what is open."""
+        """A sentence: which model is better in which numbers, and what is open."""
         better = [d for d in self.differences if d.direction > 0]
         worse = [d for d in self.differences if d.direction < 0]
         if not better and not worse:
@@ -119,7 +119,7 @@ def compare(
     samples: int = 1000,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Comparison:
-    """Compare two models on the same rows: the second's numbers less the first's.
+    """Compare two models on the same rows: the numbers of the second minus the first.
 
     Rows are resampled in pairs, or whole groups where rows come in groups. `on_progress` is called
     with the number of replicas that are done and the number of all. The intervals of the changes of
@@ -167,7 +167,7 @@ def compare(
 
 
 def what_is_judged(first: Predictions, second: Predictions) -> str:
-    """Say what ECE and smECE are of, where there are two classes, and why; else nothing."""
+    """Return what ECE and smECE compare if there are two classes, and why; otherwise ""."""
     if first.classes != 2 or second.classes != 2:
         return ""
     if first.binary and second.binary:
@@ -180,7 +180,7 @@ def what_is_judged(first: Predictions, second: Predictions) -> str:
 
 
 def check_same_rows(first: Predictions, second: Predictions) -> str:
-    """Refuse files of other rows; return how it is known that they are the same."""
+    """Refuse files of different rows; return how it is known that the rows are the same."""
     both = f"{first.source or 'the first'} and {second.source or 'the second'}"
     if first.n != second.n:
         raise ValueError(
@@ -217,7 +217,7 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
 
 
 def same_groups(first: Tensor, second: Tensor) -> bool:
-    """Whether rows come together alike. Numbers may differ: as text, 10 comes before 9.
+    """Whether two groupings of the rows are equal. Numbers may differ: as text, 10 is before 9.
 
     >>> import torch
     >>> same_groups(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]))
@@ -229,14 +229,14 @@ def same_groups(first: Tensor, second: Tensor) -> bool:
 
 
 def comparable(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two columns as numbers where both are (7 and 7.0 are the same id), else as text."""
+    """Return two columns as numbers if both are numbers (7 equals 7.0), otherwise as text."""
     if all(column.dtype.kind in "biuf" for column in (first, second)):
         return first, second
     return first.astype(str), second.astype(str)
 
 
 def check_same_classes(first: Predictions, second: Predictions) -> None:
-    """Refuse files whose classes have other names, or stand in another order."""
+    """Refuse files with different class names, or with classes in another order."""
     if names_differ(first.names, second.names):
         raise ValueError(
             f"{first.source or 'the first'} and {second.source or 'the second'} name or order "
@@ -246,7 +246,7 @@ def check_same_classes(first: Predictions, second: Predictions) -> None:
 
 
 def names_differ(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether classes have other names, or another order; the numbers 0 .. C - 1 are no names.
+    """Whether class names or their order differ; the numbers 0 .. C - 1 do not count as names.
 
     >>> [names_differ(("cat", "dog"), names) for names in (("dog", "cat"), ("0", "1"), ())]
     [True, False, False]
@@ -274,10 +274,10 @@ def paired_change(
     seed: int,
     samples: int,
 ) -> Estimate:
-    """Return the change of one number, the second's less the first's, as `compare` does.
+    """Return the change of one number, second minus first, as `compare` does.
 
-    It takes any number and whole groups, row by row; `ece_change` takes the ECE of independent rows
-    from cells, which costs the same for any number of rows.
+    It works for any number and for whole groups, row by row. For the ECE of independent rows,
+    `ece_change` counts cells and costs the same for any number of rows.
     """
     score = next(each for each in paired_scores(first, second, bins)[0] if each.key == key)
     replicas = [score.change(weights) for weights in resampled_weights(first, seed, samples)]

@@ -1,4 +1,4 @@
-"""One row per class of an evaluation: how often it is true, and how probable it is held."""
+"""One row per class of an evaluation: its frequency, its mean probability, its ECE."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from toosure.predictions import Predictions
 
 
 class ClassRow(NamedTuple):
-    """One class: how often it is true, how probable it is held, and how far the two differ."""
+    """One class: its frequency, its mean probability, and how far the two differ."""
 
     name: str
     samples: int
@@ -22,7 +22,7 @@ class ClassRow(NamedTuple):
 
 
 def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow, ...]:
-    """Return one row per class; none where only confidences came."""
+    """Return one row per class; no rows if there are only confidences."""
     logits = predictions.logits
     labels = predictions.labels
     n = predictions.n

@@ -64,7 +64,7 @@ def binned_interval(
 def binned_offsets(
     error: BinnedError, confidence: Tensor, correct: Tensor, resampler: Resampler
 ) -> Tensor:
-    """Return a binned error of each replica minus that of the rows, (samples,)."""
+    """Return a binned error of each replica minus the error of the rows, (samples,)."""
     sums, replicas = error.sums_and_replicas(error.cells(confidence, correct), resampler)
     return error.of_sums(replicas, error.norm) - error.of_sums(sums, error.norm)
 

@@ -62,7 +62,7 @@ def classwise_sums(
 ) -> BinSums:
     """Sum counts, hits and probabilities per class and bin, each of shape (C, bins)."""
     logits, labels = as_metric_inputs(logits, labels, probs)
-    if probs is not None:  # binned as they came, but for one rounded to just above 1
+    if probs is not None:  # binned as given, except numbers rounded to just above 1
         rows = as_distributions(probs).detach().clamp(max=1)
         chunked = chunked_pairs(rows, labels)
         return _sum_chunks(chunked, rows.shape[1], rows.device, bins, edge)

@@ -124,7 +124,7 @@ class _Kernel:
         return torch.cat(blocks)
 
     def _means_of_block(self, values: Tensor, start: int, stop: int) -> Tensor:
-        """Return the same around the rows from `start` to `stop`."""
+        """Return `means` around the rows from `start` to `stop`."""
         here = self.confidence[start:stop]
         exponent = -(((here[:, None] - self.confidence) / self.bandwidth) ** 2) / 2  # (rows, N)
         weights = exponent.exp()

@@ -13,11 +13,11 @@ from toosure.metrics.resampler import Resampler
 from toosure.quantiles import normal_quantile, student_quantile
 
 MAX_DRAWN = 1 << 22  # group counts drawn at a time
-ONE_GROUP = "all rows are of one group: an interval over groups needs two at least"
+ONE_GROUP = "all rows are of one group: an interval over groups needs at least two"
 
 
 def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
-    """Return the group of each row as a number in 0 .. G - 1, (n,), of names or numbers."""
+    """Number the groups from 0 to G - 1: names or numbers (n,) become int64 (n,)."""
     if groups is None:
         raise ValueError("groups are missing: give the sequence, image or person of each row, (N,)")
     array = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
@@ -31,7 +31,7 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
 
 
 def group_count(groups: Tensor) -> int:
-    """Return how many groups there are, of their numbers."""
+    """Return the number of groups, from the group number of each row."""
     return int(groups.max()) + 1
 
 
@@ -43,9 +43,9 @@ def group_sums(values: Tensor, groups: Tensor) -> Tensor:
 
 
 def resampled_sums(per_group: Tensor, seed: int, samples: int) -> Tensor:
-    """Return the sums (samples, K) of as many groups as there are, drawn with replacement."""
+    """Draw G of G groups with replacement, and return the sums of each replica, (samples, K)."""
     counts = Resampler(seed, samples).row_counts(len(per_group))
-    replicas = max(1, MAX_DRAWN // len(per_group))  # of a block, so that memory stays bounded
+    replicas = max(1, MAX_DRAWN // len(per_group))  # in each block, so that memory stays bounded
     sums = []
     while block := list(islice(counts, replicas)):
         sums.append(torch.from_numpy(np.stack(block)).double() @ per_group)
@@ -61,10 +61,10 @@ def resampled_rows(groups: Tensor, seed: int, samples: int) -> Iterator[Tensor]:
 
 
 def small_sample_factor(count: int, level: float) -> float:
-    """Return by how much replicas of few groups vary too little: sqrt(G / (G - 1)) t / z.
+    """Return the factor by which replicas of few groups vary too little: sqrt(G / (G - 1)) t / z.
 
-    Groups (or rows) drawn from G vary less than those of the population, and their spread is itself
-    an estimate: Student's quantile with G - 1 degrees of freedom in place of the normal one.
+    Groups (or rows) resampled from G vary less than new groups would, and their spread is itself an
+    estimate. So Student's quantile with G - 1 degrees of freedom replaces the normal one.
     """
     if count < 2:
         raise ValueError(ONE_GROUP)

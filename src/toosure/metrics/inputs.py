@@ -52,7 +52,7 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
 
 
 def dimension_hint(logits: Tensor) -> str:
-    """Say what to do with outputs for every token or pixel; else nothing."""
+    """Return what to do with outputs for every token or pixel; "" for other outputs."""
     if logits.ndim < 3:
         return ""
     return ": of tokens (N, T, C) or pixels (N, C, H, W), take toosure.metrics.flatten_positions"
@@ -95,7 +95,7 @@ def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
 def as_metric_inputs(
     logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Check what a public metric got; probabilities become their logarithm, in float64.
+    """Check the inputs of a public metric; probabilities become their logarithm, in float64.
 
     One output per example, with 0/1 labels, becomes the two columns of two classes.
     """
@@ -103,7 +103,7 @@ def as_metric_inputs(
     if labels is None:
         raise ValueError("labels are missing: give the true class of each row, integers (N,)")
 
-    if is_one_column(outputs):  # labels first: those of more classes are what is wrong then
+    if is_one_column(outputs):  # check labels first: more than two classes are named then
         truth = labels_of_two_classes(to_tensor(labels), len(outputs))
         return as_metric_logits(logits, probs), truth.to(outputs.device)
 
@@ -112,7 +112,7 @@ def as_metric_inputs(
 
 
 def one_of(logits: ArrayLike | None, probs: ArrayLike | None) -> Tensor:
-    """Return the one of logits and probabilities that was given, as a tensor."""
+    """Return whichever of logits and probabilities was given, as a tensor."""
     if (logits is None) == (probs is None):
         came = "neither" if logits is None else "both"
         raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
@@ -120,7 +120,7 @@ def one_of(logits: ArrayLike | None, probs: ArrayLike | None) -> Tensor:
 
 
 def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
-    """Check the outputs that a public metric got; see `as_metric_inputs`."""
+    """Check the outputs given to a public metric; see `as_metric_inputs`."""
     outputs = one_of(logits, probs)
     if probs is not None:
         return log_of(as_distributions(outputs))
@@ -138,7 +138,7 @@ def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -
 
 
 def check_one_column(logits: ArrayLike | None) -> None:
-    """Refuse one logit per example where all lie in [0, 1]: they are rather probabilities."""
+    """Refuse one logit per example if all lie in [0, 1]: they are probably probabilities."""
     logits = to_tensor(logits) if logits is not None else None
     if is_one_column(logits) and len(logits) and may_be_probabilities(logits):
         raise ValueError(LOGITS_MAY_BE_PROBABILITIES)
@@ -166,7 +166,7 @@ def known_outputs() -> Iterator[None]:
 def as_distributions(probs: ArrayLike) -> Tensor:
     """Return probabilities (N, C), in at least float32, or raise with what came instead.
 
-    One probability per example, that of class 1, becomes two columns.
+    One probability per example, P(class 1), becomes two columns.
     """
     probs = to_tensor(probs)
     if is_one_column(probs):
@@ -219,8 +219,8 @@ def at_least_float32(values: Tensor) -> Tensor:
 def check_finite(values: Tensor, name: str = "logits") -> Tensor:
     """Raise if a per-row reduction of `name` is NaN or infinite, else return `values`.
 
-    Give it what you reduce anyway (a logsumexp is NaN or +inf exactly when its row holds one),
-    so that the check costs no extra pass over (N, C).
+    Pass a reduction that is computed anyway: a logsumexp is NaN or +inf exactly when its row holds
+    one. Then the check costs no extra pass over (N, C).
     """
     # The sum is one cheap number and finite almost always; only if not, look at each value.
     if values.detach().sum().isfinite():

@@ -1,4 +1,4 @@
-"""A value with its interval, and the two ends that replicas of the value give it."""
+"""A value with its interval, and the two ends that come from replicas of the value."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ ROUNDING = 1e-12  # sums of the same numbers in another order may differ by this
 
 
 class Interval(NamedTuple):
-    """A value and the interval around it; the ends are NaN where there is none."""
+    """A value and the interval around it; the ends are NaN if it has no interval."""
 
     value: Tensor
     low: Tensor
@@ -39,7 +39,7 @@ def union(first: Interval, second: Interval) -> Interval:
 
 
 def quantiles(offsets: Tensor, level: float) -> Tensor:
-    """Return the quantiles over the replicas that leave (1 - level) / 2 on either side, (2, ..)."""
+    """Return the quantiles of the replicas that cut off (1 - level) / 2 on either side, (2, ..)."""
     check_level(level)
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     return offsets.double().cpu().nanquantile(tails, 0)

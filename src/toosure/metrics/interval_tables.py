@@ -30,8 +30,8 @@ Kind = Literal[
     "classwise",
     "mean",  # means over rows
     "ranks",  # functions of counts by rank
-    "area",  # called on resampled rows; the "basic" interval would reach beyond 1
-    "no bound",  # pushed up by noise, by how much nothing here bounds: "auto" gives no ends
+    "area",  # called on resampled rows; the "basic" interval would go beyond 1
+    "no bound",  # biased upwards by noise, without a known bound: "auto" gives no ends
     "two sets",  # compare two sets of logits and have no interval
     "called",  # called on resampled rows
 ]
@@ -58,7 +58,7 @@ class MetricInterval(NamedTuple):
 
     @property
     def needs_confidence_only(self) -> bool:
-        """Whether the metric of logits is that of their confidences, which is resampled then."""
+        """Whether the metric is a function of confidences, which are then resampled."""
         return self.kind in ("binned", "smece", "mmce")
 
     def within_range(self, interval: Interval) -> Interval:
@@ -125,5 +125,5 @@ FROM_CONFIDENCE: dict[Metric, MetricInterval] = {
 
 
 def is_plain_mmce(options: dict[str, Any]) -> bool:
-    """Whether the options are those of the MMCE of Kumar et al., unweighted."""
+    """Whether options leave the MMCE unweighted, as Kumar et al. define it."""
     return options.get("normalization", "paper") == "paper" and not options.get("weighted")

@@ -53,28 +53,28 @@ def confidence_interval(
     "basic": [2v - q_high, 2v - q_low] with q the quantiles over resampled rows;
     "percentile": [q_low, q_high]. Both fail a calibration error near 0, where noise alone pushes
     the value up and resampling pushes again: at 95 %, less than 70 % of them hold an ECE of 0.
-    "auto" therefore differs for `ece`, `mce`, `rmsce`, `adaptive_ece`, `classwise_ece` and `smece`,
-    whose bias is known to lie between none (the sign of each gap is certain) and that of a gap of
-    0: the low end takes the latter where chance explains the gap, the high end the former, and the
-    low end is 0 where labels drawn from the probabilities show such an error. It always holds the
-    value and covers about as often as it says or more, at the price of width (docs/metrics.md;
-    but for `mce` where several bins share the largest gap).
+    "auto" therefore differs for `ece`, `mce`, `rmsce`, `adaptive_ece`, `classwise_ece` and `smece`.
+    Their bias lies between 0, if the sign of each gap is certain, and the bias of a gap of 0. The
+    high end takes the first. The low end takes the second where chance explains the gap, and is 0
+    where labels drawn from the probabilities show such an error. The interval always holds the
+    value. It covers as often as it says or more often, at the price of width (docs/metrics.md),
+    except for `mce` where several bins share the largest gap.
 
     `debiased_ece` estimates the same error as `ece` and has its interval. `mmce`, a length, bounds
     its bias likewise (unless `weighted`). `dece`, `sece` and `kde_ece` have no such bound: their
-    ends are NaN. A mean over rows joins both textbook intervals, with Student's quantile; that of
-    one row is NaN. `auroc_ovr` and `auroc_ovr_binned` have "percentile", any other metric "basic".
-    All are widened to hold the value, and end where the metric does: no NLL is below 0.
+    ends are NaN. A mean over rows joins both textbook intervals, with Student's quantile; with one
+    row its ends are NaN. `auroc_ovr` and `auroc_ovr_binned` have "percentile", any other metric
+    "basic". All are widened to hold the value, and end where the metric does: no NLL is below 0.
 
-    `groups` (N,), names or numbers, say which sequence, image or person each row is of: then whole
-    groups are resampled, and only "auto" is there. An interval that bounds a bias is never narrower
+    `groups` (N,), names or numbers, is the sequence, image or person of each row. Then whole groups
+    are resampled, and `method` must be "auto". An interval that bounds a bias is never narrower
     over groups than over rows.
 
-    Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once:
-    exact up to 256 distinct values (512 for ranks and means), beyond that neighbours in value are
-    drawn as one of about so many cells. Equal-mass bins keep their edges. Any other metric is
-    called `samples` times; one that returns several numbers in a tensor (`reduction="none"`) gets
-    an interval for each. `auroc_ood` and `fpr95_ood`, of two sets of logits, have none.
+    Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once.
+    This is exact up to 256 distinct values (512 for ranks and means); more values are merged with
+    their neighbours into about that many cells. Equal-mass bins keep their edges. Any other metric
+    is called `samples` times. If it returns several numbers in a tensor (`reduction="none"`), each
+    has an interval. `auroc_ood` and `fpr95_ood` compare two sets of logits and have none.
 
     >>> from toosure.metrics import ece
     >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -86,7 +86,7 @@ def confidence_interval(
     if entry.kind == "two sets":
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
     check_one_column(logits)
-    # A metric looks at logits itself, and knows what it takes; those of a fast way are not called.
+    # A metric that is called checks logits itself; without a call they are checked here.
     is_called = entry.kind not in ("mean", "ranks")
     with known_outputs() if is_called else nullcontext():
         logits, labels = as_metric_inputs(logits, labels, probs)
@@ -100,7 +100,7 @@ def confidence_interval(
         )
 
     bootstrap = as_bootstrap(level, seed, samples, method, groups, len(labels))
-    # Means and ranks take no options: called with one, they say so themselves.
+    # Means and ranks take no options: called with one, they raise.
     if entry.row_score is not None and not options:
         value, rows = mean_and_rows(entry.row_score, logits, labels)
         return _interval_of_mean(entry, value, rows, bootstrap)
@@ -160,7 +160,7 @@ def over_rows_and_groups(
 ) -> Interval:
     """Return the interval over rows, or the one over groups, widened to hold the one over rows.
 
-    Rows of a group are alike: nothing is known better than if they were independent.
+    Rows of a group are alike, so they never say more than independent rows.
     """
     over_rows = interval(None)
     return over_rows if groups is None else union(interval(groups), over_rows)

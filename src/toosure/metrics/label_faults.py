@@ -11,10 +11,10 @@ CELLS_PER_BIN = 16  # hits are drawn for cells of nearly equal probability
 
 
 class LabelChance(NamedTuple):
-    """How a label stands against chance, corrected for the number of labels."""
+    """How a label compares with chance, corrected for the number of labels."""
 
     gap: float  # mean probability minus frequency
-    adjusted_p: float  # of its gap or its ECE, whichever stands out more
+    adjusted_p: float  # of the gap or the ECE, whichever stands out more
     gap_p: float  # of its gap alone
 
 
@@ -32,8 +32,8 @@ def judge_labels(
     """Test labels, each a pair (probabilities, truth), against a model that is calibrated.
 
     Truth is drawn from the probabilities `samples` times. Both statistics of each label are
-    standardised, and compared with the largest of all labels in each draw: so the chance that any
-    calibrated label is called faulty is the level, however many there are.
+    standardised, and compared with the largest of all labels in each draw. So the chance that any
+    calibrated label is called faulty does not depend on the number of labels.
     """
     generator = np.random.default_rng(seed)
     each = [statistics(p, true, bins, edge, generator, samples) for p, true in pairs]

@@ -25,10 +25,10 @@ MAX_VALUES = 512  # more distinct values are merged into about this many groups
 
 
 def interval_of_mean(value: Tensor, offsets: Tensor, count: int, level: float) -> Interval:
-    """Return the union of both textbook intervals: of a mean of skewed rows each errs to one side.
+    """Return the union of both textbook intervals: each errs to one side if rows are skewed.
 
-    Few rows or groups, of which there are `count`, vary too little when they are resampled
-    (`small_sample_factor`); a single one has no interval.
+    The `count` rows or groups vary too little when they are resampled, if they are few
+    (`small_sample_factor`). A single one has no interval.
     """
     if count < 2:
         return without_interval(value)
@@ -57,9 +57,9 @@ def mean_over_groups(
 
 
 def mean_and_rows(row_score: RowScore, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean of a per-row score, as the metric itself sums it, and the score of each row.
+    """Return the mean of a score, summed as in the metric itself, and the score of each row.
 
-    One pass over the logits serves both.
+    Both come from one pass over the logits.
     """
     with row_numbers_of_all(logits):
         rows = [row_score(*pair) for pair in chunked_pairs(logits, labels)]
@@ -82,10 +82,10 @@ def mean_offsets(values: Tensor, resampler: Resampler, groups: Tensor | None = N
 
 
 def group_values(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return distinct values and how often each occurs, or the means and sizes of groups when many.
+    """Return distinct values and their counts, or means and sizes of groups if values are many.
 
-    A group holds an equal part of the rows and of their distance from the mean together, so that
-    rare values far out, which make most of the variance, stay by themselves.
+    Each group has an equal part of the rows and of their distance from the mean together. So rare
+    values far from the mean, which make most of the variance, keep a group of their own.
     """
     levels, counts = values.unique(return_counts=True)
     if len(levels) <= MAX_VALUES:
@@ -97,7 +97,7 @@ def group_values(values: Tensor) -> tuple[Tensor, Tensor]:
     sizes = torch.bincount(group, counts.double())
     means = torch.bincount(group, counts * levels) / sizes
 
-    # Groups leave out the variance within them: stretch them about the mean to that of all rows.
+    # Groups lack the variance within them: stretch them about the mean to the variance of all rows.
     centre = values.mean()
     lost = values.var(correction=0) / (sizes @ (means - centre).square() / len(values))
     return centre + (means - centre) * lost.sqrt(), sizes

@@ -31,16 +31,16 @@ Fault = Literal["", "too high", "too low", "uneven"]
 
 
 class Pairs(NamedTuple):
-    """Checked outputs of K labels, and which entries count."""
+    """Checked outputs of K labels, and which entries are not ignored."""
 
     probs: Tensor  # (N, K)
     targets: Tensor  # (N, K) bool
     nll: Tensor  # (N, K) float64, of each entry
-    known: Tensor  # (N, K) bool, False where the target is to be ignored
+    known: Tensor  # (N, K) bool, False where the target is ignored
 
 
 class LabelCalibration(NamedTuple):
-    """One label: how often it is true, how probable it is held, and whether that is a fault."""
+    """One label: its frequency, its mean probability, and whether they differ beyond chance."""
 
     name: str
     samples: int
@@ -51,12 +51,12 @@ class LabelCalibration(NamedTuple):
     smece: Interval
     brier: Interval  # of one column, mean (p - y)^2
     nll: Interval
-    adjusted_p: float  # chance of so much in any of the labels, were all calibrated
+    adjusted_p: float  # chance that any of the labels shows as much, if all are calibrated
     fault: Fault
 
 
 class MultilabelCalibration(NamedTuple):
-    """Every label, all entries pooled, and those that chance does not explain, worst first."""
+    """Every label, all entries pooled, and the labels that chance does not explain."""
 
     labels: tuple[LabelCalibration, ...]
     pooled: dict[str, Interval]  # gap, ece, smece, brier, nll; whole rows are resampled
@@ -143,7 +143,7 @@ def as_multilabel(
 
 
 def pairs_of(logits: Tensor, true: Tensor, known: Tensor) -> Pairs:
-    """Return the pairs of logits, unless they are rather probabilities."""
+    """Return the pairs of logits; refuse logits that are probably probabilities."""
     low, high = torch.stack(torch.aminmax(logits)).tolist()
     if low >= 0 and high <= 1:
         raise ValueError(
@@ -167,7 +167,7 @@ def pairs_of_probs(probs: Tensor, true: Tensor, known: Tensor) -> Pairs:
 
 
 def entries(pairs: Pairs, label: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return probabilities, truth and NLL of the entries of one label that count."""
+    """Return probabilities, truth and NLL of the entries of one label that are not ignored."""
     known = pairs.known[:, label]
     return pairs.probs[known, label], pairs.targets[known, label], pairs.nll[known, label]
 
@@ -207,7 +207,7 @@ def one_label(
 def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
     """Return mean probability minus frequency, with Wilson's interval of the frequency.
 
-    It knows that no hit among n rows does not show a frequency of 0.
+    With Wilson, no hit among n rows does not mean a frequency of 0.
     """
     mean = p.double().mean().cpu()
     hits = true.sum().double().cpu()
@@ -223,7 +223,7 @@ def score_interval(rows: Tensor, level: float) -> Interval:
 
 
 def fault_of(test: LabelChance, level: float) -> Fault:
-    """Name what chance does not explain: the mean, or else the gaps at some probabilities."""
+    """Name the fault that chance does not explain: of the mean, or of some probabilities."""
     if test.adjusted_p > 1 - level:
         return ""
     if test.gap_p > 1 - level:

@@ -1,4 +1,4 @@
-"""Replicas of ranking metrics: rows are counted by rank, and the counts are drawn anew."""
+"""Replicas of ranking metrics: rows are counted by rank, and the counts are resampled."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def rank_offsets(
     resampler: Resampler,
     groups: Tensor | None = None,
 ) -> Tensor:
-    """Return a ranking metric of each replica minus that of the rows, (samples,).
+    """Return a ranking metric of each replica minus the metric of the rows, (samples,).
 
     `of_counts` is the metric as a function of wrong and right rows per level, (..., levels, 2).
     """

@@ -90,9 +90,9 @@ def auroc_misclass_of_scores(score: Tensor, correct: Tensor) -> Tensor:
 def _odds(
     logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None
 ) -> tuple[Tensor, Tensor]:
-    """Return log-odds, which rank rows as their confidence does but never saturate, and hits.
+    """Return log-odds, which rank rows as confidence does but never saturate, and hits.
 
-    Of probabilities it is the confidence as it came.
+    For probabilities, the confidence takes the place of the log-odds.
     """
     if probs is not None:
         return top_label(logits, labels, probs=probs)
@@ -198,8 +198,8 @@ def auroc_ovr(
 def ranks_of_columns(logits: Tensor) -> Iterator[Tensor]:
     """Yield for each class a score that orders rows as p_k does, and never saturates.
 
-    It is log p up to p = 1/2 and -log(1 - p) - 2 log 2 beyond, where the rounding of p, but not
-    that of 1 - p, would make rows equal. One column at a time: (N, C) scores are never stored.
+    It is log p up to p = 1/2, and -log(1 - p) - 2 log 2 beyond: there p is rounded to equal
+    numbers, and 1 - p is not. One column at a time, so that (N, C) scores are never stored.
     """
     parts = [(*odds_of_rows(rows), rows.double().logsumexp(1)) for rows in row_chunks(logits)]
     odds, predicted, top, normaliser = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -255,7 +255,7 @@ def _auroc_on_thresholds(
     if thresholds < 2:
         raise ValueError(f"thresholds must be at least 2; got {thresholds}")
 
-    # Count all rows, and those of the class itself, per class and level.
+    # Count all rows, and the rows of the class itself, per class and level.
     size = like.shape[1] * thresholds
     all_rows = torch.zeros(size, dtype=torch.int64, device=like.device)
     own_rows = torch.zeros_like(all_rows)

@@ -74,7 +74,7 @@ def accuracy(
     *,
     probs: ArrayLike | None = None,
 ) -> Tensor:
-    """Return the share of rows whose largest logit is the label's.
+    """Return the share of rows with the largest logit at the label.
 
     >>> float(accuracy(torch.tensor([[2.0, 0.5], [1.0, 0.0]]), torch.tensor([0, 1])))
     0.5

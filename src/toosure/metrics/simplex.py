@@ -48,7 +48,7 @@ def skce(
 
 
 def _simplex_rows(logits: Tensor, probs: ArrayLike | None) -> Tensor:
-    """Return the probabilities as they came, or those of checked logits, (N, C)."""
+    """Return the given probabilities, or the softmax of checked logits, (N, C)."""
     if probs is not None:
         return as_distributions(probs)
     return check_finite(at_least_float32(logits).softmax(1))

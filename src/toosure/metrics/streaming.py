@@ -166,10 +166,11 @@ class ClasswiseECE(SummedBins):
 class AdaptiveECE(SummedBins):
     """Gather `toosure.metrics.adaptive_ece` over batches, on a fixed fine grid of confidences.
 
-    Confidences within one cell count as equal. Cells are even in 1000 c + 48 log2(c / (1 - c)): no
-    wider than 0.001 and than 1.5 % of c and of 1 - c, so that they stay fine where networks crowd,
-    near 1, and where rows of many classes do, near 0 (below 2^-10 they are one).
-    The equal-mass edges therefore sit on cells: each bin's mass is off by less than its last cell.
+    Confidences within one cell count as equal. Cells have equal steps in
+    1000 c + 48 log2(c / (1 - c)): no wider than 0.001, and than 1.5 % of c and of 1 - c. So they
+    stay fine near 1, where networks crowd, and near 0, where rows of many classes do (one cell
+    holds all below 2^-10). The edges of the equal-mass bins lie between cells: the mass of a bin is
+    off by less than its last cell.
 
     >>> metric = AdaptiveECE()
     >>> metric.update(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))

@@ -167,7 +167,7 @@ def test_replaced_parameters_are_named():
     tracker = CurvatureTracker(model, data)
     tracker.measure()
     model[0] = copy.deepcopy(model[0])
-    with pytest.raises(ValueError, match=r"'0\.weight'.*Make a new tracker"):
+    with pytest.raises(ValueError, match=r"'0\.weight'.*make a new tracker"):
         tracker.measure()
 
 

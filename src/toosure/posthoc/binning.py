@@ -17,8 +17,8 @@ PRIOR = 2.0  # N' of BBQ
 class HistogramBinning(FrequencyCurves):
     """Replace each class's probability by how often the class is true in its bin; renormalise.
 
-    f_k(p) is the frequency of class k among the rows whose p_k lies in the same of `bins`
-    equal-width bins (a, b]; the middle of a bin that holds no row.
+    f_k(p) is the frequency of class k among the rows with p_k in the same of `bins` equal-width
+    bins (a, b]; for an empty bin it is the middle of the bin.
 
     Reference: Zadrozny and Elkan (2001), Obtaining calibrated probability estimates from decision
     trees and naive Bayesian classifiers

@@ -11,7 +11,8 @@ from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change, estimate_of
 from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
-from toosure.evaluate.paired import names_differ, paired_change
+from toosure.evaluate.matching_rows import names_differ
+from toosure.evaluate.paired import paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.mean_interval import mean_over_groups, student_interval

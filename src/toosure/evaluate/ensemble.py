@@ -14,7 +14,7 @@ from toosure.binary import one_column
 from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
 from toosure.evaluate.by_kind import evaluate
 from toosure.evaluate.class_one import class_one_view
-from toosure.evaluate.paired import check_same_classes, check_same_rows
+from toosure.evaluate.matching_rows import check_same_classes, check_same_rows
 from toosure.evaluate.result import Evaluation
 from toosure.metrics import ece_from_confidence, nll
 from toosure.predictions import Predictions, from_logits

@@ -67,7 +67,7 @@ def judged(case: Case) -> np.ndarray:
         gap = float((given.confidence - given.correct.double()).mean())
         held = found.spread.low <= truth <= found.spread.high
         spread = found.spread.value
-        rows.append((found.p_value <= 0.05, bool(found.off), error, gap, spread, held))
+        rows.append((found.p_value <= 0.05, bool(found.miscalibrated), error, gap, spread, held))
     return 100 * np.mean(rows, axis=0)
 
 

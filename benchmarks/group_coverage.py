@@ -14,8 +14,6 @@ from toosure.evaluate.estimates import confidence_gap
 from toosure.evaluate.grouped import grouped_gap
 from toosure.metrics import (
     classwise_ece,
-    cluster_interval,
-    cluster_interval_from_confidence,
     confidence_interval,
     confidence_interval_from_confidence,
     ece_from_confidence,
@@ -61,13 +59,13 @@ def held(seed: int, groups: int, size: int) -> np.ndarray:
     intervals = [grouped_gap(given, **options)[1:], confidence_gap(given, **options)[1:]]
     found = []
     for metric in (ece_from_confidence, smece_from_confidence):
-        found.append(cluster_interval_from_confidence(metric, *pair, given.groups, **options))
-        found.append(confidence_interval_from_confidence(metric, *pair, **options))
+        for resampled in ({"groups": given.groups}, {}):
+            found.append(confidence_interval_from_confidence(metric, *pair, **options, **resampled))
 
     probs, labels = drawn_classes(seed, groups, size)
     of_classes = options | {"probs": probs, "labels": labels, "samples": CLASSWISE_SAMPLES}
-    found.append(cluster_interval(classwise_ece, groups=given.groups, **of_classes))
-    found.append(confidence_interval(classwise_ece, **of_classes))
+    for resampled in ({"groups": given.groups}, {}):
+        found.append(confidence_interval(classwise_ece, **of_classes, **resampled))
     intervals += [tuple(map(float, each[1:])) for each in found]
     return np.array([[low <= 1e-9 and high >= 0, high - low] for low, high in intervals])
 

@@ -12,10 +12,12 @@ LAYERS = [
     {
         "batches",
         "binary",
+        "chance",
         "eval_mode",
         "finite",
         "metrics",
         "processes",
+        "quantiles",
         "quantities",
         "sentences",
         "verdicts",

@@ -9,19 +9,19 @@ from torch import Tensor
 
 from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
-from toosure.evaluate.estimates import ece_change
+from toosure.evaluate.estimates import ece_change, estimate_of
 from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
+from toosure.evaluate.matching_rows import names_differ
 from toosure.evaluate.paired import paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
-from toosure.metrics.cluster_intervals import interval_around, mean_offsets
+from toosure.metrics.mean_interval import mean_over_groups, student_interval
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc import CALIBRATORS, Calibrator, Choice, choose
 from toosure.posthoc.calibrator_inputs import Outputs, without_log_zero
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import Makers, Trial, cross_fitted, stratified_folds
 from toosure.predictions import Predictions, from_logits, from_probs
-from toosure.verdicts import chance_level
 from toosure.words import parse
 
 GROUP_SAMPLES = 2000  # resamples of groups for the interval of a mean
@@ -35,13 +35,13 @@ def recalibrate(
     bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
-    told: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Recalibration:
     """Choose a calibrator on `fit` by held-out NLL and judge it on `judge`, never the same rows.
 
     Without `judge` each row is judged by a calibrator fitted on the other folds. `method` is "auto"
-    or a word such as "temperature:criterion=ece"; `told` hears of each trial as it ends. Rows of
-    one sequence or image are held out and resampled together.
+    or a word such as "temperature:criterion=ece"; `on_trial` is called with each trial as it ends.
+    Rows of one sequence or image are held out and resampled together.
 
     >>> import torch
     >>> logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -57,7 +57,7 @@ def recalibrate(
     if judge is not None and one_group(fit):  # rows choose: others judge
         fit = replace(fit, groups=None)
     folds = possible_folds(folds, fit)
-    choice = choose(logits, labels, tried, folds, seed, told, fit.groups)
+    choice = choose(logits, labels, tried, folds, seed, on_trial, fit.groups)
     if method != "auto":
         choice = only(choice, tried, fit, seed, needs_folds=judge is None)
 
@@ -92,7 +92,7 @@ def recalibrate(
         ece_change=change_of_ece(before, after, bins, options),
         accuracy_change=mean_change(hits_gained, level, before.groups, seed),
         gap_after=mean_change(gap_rows(judged[1]), level, before.groups, seed),
-        chance=chance_after(judged[1], bins, options),
+        chance=chance_of(judged[1], bins, "right", options | {"level": 0.95}).ends[1],
         class_one=before.binary,
         top_gap_after=top_gap,
         classes=logits.shape[1],
@@ -100,7 +100,7 @@ def recalibrate(
 
 
 def judged_view(predictions: Predictions) -> Predictions:
-    """Return what diagrams and binned errors are of: P(class 1) of a binary classifier."""
+    """Return what diagrams and binned errors judge: P(class 1) of a binary classifier."""
     return class_one_view(predictions) if predictions.binary else predictions
 
 
@@ -125,7 +125,7 @@ def one_group(predictions: Predictions) -> bool:
 
 
 def possible_folds(folds: int, fit: Predictions) -> int:
-    """Return how many folds there can be: at most as many as sequences or images."""
+    """Return the number of folds: at most the number of sequences or images."""
     if one_group(fit):
         raise ValueError("all rows are of one sequence or image: a calibrator needs two at least")
     return folds if fit.groups is None else min(folds, len(fit.groups.unique()))
@@ -134,7 +134,7 @@ def possible_folds(folds: int, fit: Predictions) -> int:
 def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
     """Take the requested calibrator, even if none would be better.
 
-    Where other rows judge it, folds that could not be made do not matter.
+    If other rows judge it, folds that could not be made do not matter.
     """
     name, make = next(iter(tried.items()))
     if choice.name == name:
@@ -193,7 +193,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
 
 
 def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
-    """Measure predictions; none of the metrics can be below 0, and so no interval is."""
+    """Measure predictions. No metric can be below 0, so no interval goes below 0."""
     judged = judged_view(predictions)
     estimates = {}
     for name in METRICS:
@@ -215,13 +215,6 @@ def nll_change(before: Predictions, after: Predictions, level: float, seed: int)
     return mean_change(nll_rows(new, labels) - nll_rows(old, labels), level, before.groups, seed)
 
 
-def chance_after(judged: Predictions, bins: int, options: dict[str, Any]) -> float:
-    """Return the ECE that chance alone stays below, of independent rows or of groups."""
-    if judged.groups is None:
-        return chance_level(judged.confidence.numpy(), bins)
-    return chance_of(judged, bins, "right", {**options, "level": 0.95}).ends[1]
-
-
 def change_of_ece(
     before: Predictions, after: Predictions, bins: int, options: dict[str, Any]
 ) -> Estimate:
@@ -236,18 +229,9 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) 
 
     The interval is Student's t, or by resampled groups if rows come in groups.
     """
-    if groups is not None:
-        offsets = mean_offsets(change, groups, seed, GROUP_SAMPLES)
-        return Estimate(*map(float, interval_around(change.mean(), offsets, groups, level)))
-
-    from scipy.stats import t as student
-
-    mean = float(change.mean())
-    n = len(change)
-    if n < 2:
-        return Estimate(mean)
-    half = float(student.ppf(0.5 + level / 2, n - 1)) * float(change.std()) / n**0.5
-    return Estimate(mean, mean - half, mean + half)
+    if groups is None:
+        return estimate_of(student_interval(change, level))
+    return estimate_of(mean_over_groups(change, groups, level, seed, GROUP_SAMPLES))
 
 
 def outputs_of(predictions: Predictions) -> Outputs:
@@ -257,9 +241,7 @@ def outputs_of(predictions: Predictions) -> Outputs:
 
 def check_same_classes(names: Sequence[str], predictions: Predictions, what: str) -> None:
     """Raise if classes are named or ordered differently from the fit."""
-    numbers = tuple(map(str, range(len(names))))  # which name nothing
-    own = tuple(predictions.names)
-    if names and own and tuple(names) != own and numbers not in (tuple(names), own):
+    if names_differ(names, predictions.names):
         raise ValueError(
             f"{what} was fitted on the classes {', '.join(names)}, in this order, and "
             f"{predictions.source or 'these predictions'} has {', '.join(predictions.names)}: "

@@ -3,11 +3,7 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
-
-CHANCE_DRAWS = 100
-CHANCE_QUANTILE = 0.975
-LOPSIDED = 0.25  # by this share of its half width the middle of an interval is off its value
+MAX_ASYMMETRY = 0.25  # distance of an interval's middle from its value, over half its width
 MAX_HALF_WIDTH = 0.01  # a gap known to one point or better may be called none
 
 
@@ -18,12 +14,20 @@ class GapVerdict(NamedTuple):
     sentence: str
 
 
+class Verdict(NamedTuple):
+    """A sentence, its class, and the sentences that back it."""
+
+    kind: str  # "over", "under", "uneven", "fine" or "unclear"
+    sentence: str
+    reasons: tuple[str, ...]
+
+
 def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False) -> GapVerdict:
     """Judge mean confidence minus accuracy, a share with its interval, on n samples.
 
-    Over- or under-confident where the interval leaves out 0. Where not: uneven if the ECE is
-    beyond chance; well calibrated if the gap is known to a point or better; else it cannot be told.
-    Without an interval (NaN) the sign decides.
+    Over- or under-confident if the interval leaves out 0. If not: uneven if the ECE is beyond
+    chance; well calibrated if the gap is known to a point or better; otherwise unclear. Without an
+    interval (NaN) the sign decides.
 
     >>> judge_gap(0.163, 0.124, 0.206, 500)
     GapVerdict(kind='over', sentence='Over-confident by 16.3 ± 4.1 points')
@@ -46,10 +50,10 @@ def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False)
 
 
 def size_of(gap: float, low: float, high: float) -> str:
-    """Print the size of a gap in points: with ±, or with its interval where that is lopsided.
+    """Print the size of a gap in points: with ±, or with its interval if that is lopsided.
 
-    Half of an interval says nothing of ends that lie unevenly about the value, and a ± that
-    reaches over 0 would deny what an interval on one side of 0 shows.
+    A ± cannot show ends at different distances from the value. And a ± that reaches over 0 would
+    contradict an interval on one side of 0.
 
     >>> size_of(-0.163, -0.206, -0.124), size_of(0.007, 0.0002, 0.037)
     ('16.3 ± 4.1 points', '0.7 points (0.02 to 3.7)')
@@ -58,7 +62,7 @@ def size_of(gap: float, low: float, high: float) -> str:
     size = points(abs(gap), half)
     if not math.isfinite(half):
         return f"{size} points"
-    lopsided = abs((low + high) / 2 - gap) > LOPSIDED * half
+    lopsided = abs((low + high) / 2 - gap) > MAX_ASYMMETRY * half
     if lopsided or abs(gap) <= half:
         near, far = sorted((abs(low), abs(high)))
         return f"{size} points ({points(near, min(near, half))} to {points(far, half)})"
@@ -76,7 +80,7 @@ def points(value: float, half: float) -> str:
 
 
 def signed(value: float) -> str:
-    """Print a share in points, with its sign; what rounds to 0 has none.
+    """Print a share in points, with its sign; without one if it rounds to 0.
 
     >>> signed(-0.067), signed(-0.0001)
     ('−6.7', '0.0')
@@ -87,14 +91,3 @@ def signed(value: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
-
-
-def chance_level(confidence: np.ndarray, bins: int = 15) -> float:
-    """Return the ECE that hits drawn from the confidences themselves stay below, 97.5 % of times.
-
-    Hits in a bin are drawn by their mean and variance, which a Gaussian meets closely.
-    """
-    places = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    variance = np.bincount(places, confidence * (1 - confidence), bins)
-    noise = np.random.default_rng(0).normal(0, 1, (CHANCE_DRAWS, bins)) * np.sqrt(variance)
-    return float(np.quantile(np.abs(noise).sum(1) / len(confidence), CHANCE_QUANTILE))

@@ -105,7 +105,7 @@ def test_a_condition_decides_the_exit_code(files):
     ]
     assert both.exit_code == 1 and [Path(each).name for each in named] == ["sure.npz", "calm.npz"]
     assert "did you mean 'ece'" in refused("evaluate", files / "sure.npz", "--fail-if", "ecce > 1")
-    assert "is no condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
+    assert "is not a condition" in refused("evaluate", files / "sure.npz", "--fail-if", "nonsense")
 
 
 def test_classes_that_are_wrong_are_named(tmp_path):
@@ -127,7 +127,7 @@ def test_classes_that_are_wrong_are_named(tmp_path):
     assert "`bird` over-confident by 14.7 (n = 1,043, " in reason
 
     found = json.loads(toosure("evaluate", file, "--json").stdout)["class_gaps"]
-    assert sorted(found["off"]) == ["bird", "cat"] and found["p_value"] < 0.01
+    assert sorted(found["miscalibrated"]) == ["bird", "cat"] and found["p_value"] < 0.01
     assert [each["class"] for each in found["classes"]] == ["cat", "dog", "bird"]
 
 

@@ -131,7 +131,7 @@ def test_binary_brier_is_a_number_to_check(files, one, two):
         toosure("evaluate", files / name, "--fail-if", f"binary_brier > {brier - 0.05}", code=1)
         toosure("evaluate", files / name, "--fail-if", f"binary_brier > {brier}")
     words = ("evaluate", files / "three.npz", "--fail-if", "binary_brier > 0.1")
-    assert "it is of two classes; of others, name brier" in toosure(*words, code=2).stderr
+    assert "it needs two classes; name brier otherwise" in toosure(*words, code=2).stderr
 
 
 def test_calibrate_names_the_larger_gap_as_evaluate_does():

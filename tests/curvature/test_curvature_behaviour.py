@@ -129,7 +129,7 @@ NUMBERS = {
     "k must": (top_eigenpairs, {"k": 0}),
     "batch": (batch_sharpness, {"batch": 0}),
     "batch must": (CurvatureTracker, {"batch": -3}),
-    "most": (trace, {"most": 0}),
+    "max_vectors": (trace, {"max_vectors": 0}),
     "vectors": (spectral_density, {"vectors": 0}),
     "depth": (spectral_density, {"depth": 0}),
     "input_rank": (CurvatureTracker, {"input_rank": 0}),
@@ -167,7 +167,7 @@ def test_replaced_parameters_are_named():
     tracker = CurvatureTracker(model, data)
     tracker.measure()
     model[0] = copy.deepcopy(model[0])
-    with pytest.raises(ValueError, match=r"'0\.weight'.*Make a new tracker"):
+    with pytest.raises(ValueError, match=r"'0\.weight'.*make a new tracker"):
         tracker.measure()
 
 

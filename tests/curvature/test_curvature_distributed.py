@@ -11,8 +11,9 @@ from dense import make
 
 from toosure.curvature import CurvatureTracker, batch_sharpness, gn_sharpness, gni, kappa_min, trace
 
-FEW = {"rtol": 0.0, "most": 12}
-SAMPLED = [(of, FEW | {"batch": 6}) for of in (batch_sharpness, gni)] + [(trace, FEW)]
+BATCHES = {"rtol": 0.0, "batch": 6, "max_batches": 12}
+VECTORS = {"rtol": 0.0, "max_vectors": 12}
+SAMPLED = [*((of, BATCHES) for of in (batch_sharpness, gni)), (trace, VECTORS)]
 
 
 def worker(rank: int, store: str, results: str) -> None:

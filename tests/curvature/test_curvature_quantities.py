@@ -33,7 +33,7 @@ def test_jacobian_norms_of_some_parameters():
 
 def test_batch_sharpness_is_the_mean_of_ratios():
     model, (x, y) = make("mlp")
-    found = batch_sharpness(model, (x, y), rtol=0.0, batch=5, most=12, seed=3)
+    found = batch_sharpness(model, (x, y), rtol=0.0, batch=5, max_batches=12, seed=3)
     assert not found.converged
     generator = torch.Generator().manual_seed(3)
     ratios = []
@@ -63,7 +63,7 @@ def test_batch_sharpness_of_the_whole_batch_is_the_directional_curvature():
 
 def test_gni_uses_the_full_hessian_and_gradient():
     model, (x, y) = make("mlp")
-    found = gni(model, (x, y), rtol=0.0, batch=5, most=10, seed=1)
+    found = gni(model, (x, y), rtol=0.0, batch=5, max_batches=10, seed=1)
     full, h = LossCurvature(model, (x, y)).gradient()[1], hessian(model, x, y)
     generator = torch.Generator().manual_seed(1)
     terms = []
@@ -77,7 +77,7 @@ def test_gni_uses_the_full_hessian_and_gradient():
 @pytest.mark.parametrize("name", ["mlp", "attention"])
 def test_trace_within_four_standard_errors(name):
     model, (x, y) = make(name)
-    found = trace(model, (x, y), matrix="hessian", rtol=0.05, most=2000)
+    found = trace(model, (x, y), matrix="hessian", rtol=0.05, max_vectors=2000)
     exact = hessian(model, x, y).trace().item()
     assert found.converged and isinstance(found.products, int)
     assert abs(found.value / exact - 1) < 4 * found.error

@@ -42,7 +42,7 @@ def test_quotients_are_those_of_each_batch(activation, loss):
 def test_blocks_stop_after_the_same_batch_with_the_same_mean(monkeypatch, rtol):
     monkeypatch.setattr(stochastic, "BLOCK", 7)
     model = mlp()
-    slow = stochastic.batch_sharpness(model, examples(), rtol=rtol, batch=12, most=45)
+    slow = stochastic.batch_sharpness(model, examples(), rtol=rtol, batch=12, max_batches=45)
     full = LossCurvature(model, examples())
     generator = torch.Generator().manual_seed(0)
     fast = stochastic._many_batches(full, 12, generator, rtol, 45)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from toosure.curvature import CurvatureTracker, top_block
-from toosure.curvature.eigen.block_iteration import RENEWED, block_start, iterate_block
+from toosure.curvature.eigen.block_iteration import RENEW_EVERY, block_start, iterate_block
 from toosure.curvature.products.dense_hessian import DenseHessian
 from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.curvature.top_block import block_products
@@ -132,7 +132,7 @@ def test_a_missed_direction_enters_when_a_vector_is_drawn_anew():
     tracker = CurvatureTracker(model, examples(), quantities=())
     _, vectors = torch.linalg.eigh(dense_hessian(tracker.curvature))
     tracker._top_vectors["hessian", 1] = vectors.T[-4:-1].flip(0).contiguous()  # not the first
-    tracker._steps = RENEWED - 3
+    tracker._steps = RENEW_EVERY - 3
     found = [float(tracker.top("hessian", 1, rounds=1).value) for _ in range(10)]
     exact = float(torch.linalg.eigvalsh(dense_hessian(tracker.curvature))[-1])
     assert max(found[:2]) < 0.999 * exact

@@ -71,7 +71,7 @@ def test_json_holds_members_and_what_each_adds(runs):
         return torch.nn.functional.nll_loss(logits[members].softmax(-1).mean(0).log(), labels)
 
     wanted = mixture_nll([0, 2]) - mixture_nll([0, 1, 2])
-    assert found["members"][1]["adds"] == pytest.approx(float(wanted))
+    assert found["members"][1]["nll_gain"] == pytest.approx(float(wanted))
 
 
 def test_averages_of_the_weights_can_be_members(runs):
@@ -91,10 +91,10 @@ def test_files_are_members_too(tmp_path):
 def test_one_member_twice_changes_nothing():
     logits = torch.randn(30, 3, dtype=torch.float64)
     both = {name: {"": from_logits(logits, torch.arange(30) % 3)} for name in "ab"}
-    result = average_predictions(both, "", only=["nll", "ece", "accuracy"])
+    result = average_predictions(both, "", metrics=["nll", "ece", "accuracy"])
     torch.testing.assert_close(result.predictions[""].logits, logits.log_softmax(1))
     assert result.disagreement == 0 and result.kl == pytest.approx(0, abs=1e-12)
-    assert result.members[0].adds == pytest.approx(0, abs=1e-12)
+    assert result.members[0].nll_gain == pytest.approx(0, abs=1e-12)
 
 
 def test_members_of_other_rows_or_classes_are_no_ensemble():

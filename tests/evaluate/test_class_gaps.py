@@ -10,7 +10,7 @@ from drawn_classes import NAMES, OPPOSITE, drawn, logits_of
 
 from toosure.evaluate import class_gaps as class_gaps_module
 from toosure.evaluate import evaluate
-from toosure.evaluate.class_chance import chance_of_rows, dealt_misses
+from toosure.evaluate.class_chance import chance_of_rows, permuted_misses
 from toosure.evaluate.class_gaps import gaps_by_class
 from toosure.evaluate.class_intervals import gap_ends_of_rows
 from toosure.metrics.predicted_classes import class_table
@@ -25,7 +25,8 @@ def right_chance(confidence, number):
 def alarms(sets, **options):
     """How many of these sets chance does not explain, and how many the verdict would name."""
     found = [gaps_by_class(drawn(**options, seed=s), 0.95, 1000 + s, 199) for s in range(sets)]
-    return sum(each.p_value <= 0.05 for each in found), sum(bool(each.off) for each in found)
+    named = sum(bool(each.miscalibrated) for each in found)
+    return sum(each.p_value <= 0.05 for each in found), named
 
 
 @pytest.mark.parametrize("classes", [10, 100])
@@ -54,7 +55,7 @@ def test_the_data_are_what_they_claim():
     assert float(sure.confidence.mean()) == pytest.approx(0.99, abs=0.003)
     assert float(sure.correct.double().mean()) == pytest.approx(0.99, abs=0.005)
     wrong = drawn(10_000, shift=OPPOSITE)
-    result = evaluate(wrong, only=[])
+    result = evaluate(wrong, metrics=[])
     assert result.metrics["ece"].value < 0.02 and abs(result.gap.value) < 0.01
 
 
@@ -74,9 +75,9 @@ def test_classes_that_are_wrong_are_found(options, least):
 def test_the_worst_classes_are_named_first():
     predictions = drawn(10_000, shift=OPPOSITE)
     found = gaps_by_class(replace(predictions, names=NAMES))
-    assert [each.name for each in found.off][:1] == ["truck"]
-    assert {"dog", "cat"} <= {each.name for each in found.off}
-    assert not {"frog", "horse", "deer"} & {each.name for each in found.off}
+    assert [each.name for each in found.miscalibrated][:1] == ["truck"]
+    assert {"dog", "cat"} <= {each.name for each in found.miscalibrated}
+    assert not {"frog", "horse", "deer"} & {each.name for each in found.miscalibrated}
     for each in found.classes:
         own = predictions.logits.argmax(1) == each.number
         given = predictions.confidence[own] - right_chance(predictions.confidence[own], each.number)
@@ -86,7 +87,7 @@ def test_the_worst_classes_are_named_first():
 
 def test_many_rows_do_not_make_a_tenth_of_a_point_a_fault():
     found = gaps_by_class(drawn(400_000, shift=(0.01, -0.01)), samples=199)
-    assert found.p_value <= 0.01 and not found.off
+    assert found.p_value <= 0.01 and not found.miscalibrated
     assert found.spread == pytest.approx((0.01, 0.008, 0.012), abs=0.002)
 
 
@@ -116,22 +117,22 @@ def test_deals_are_those_of_shuffled_rows():
     predictions = drawn(300, classes=4)
     predicted = predictions.logits.argmax(1)
     table = class_table(predictions.confidence, predictions.correct, predicted)
-    deals = dealt_misses(table, np.random.default_rng(0), 4000)
-    assert deals.mean(0) == pytest.approx(table.expected().numpy(), abs=0.3)
-    assert deals.var(0) == pytest.approx(table.variance().numpy(), rel=0.1)
-    assert (deals.sum(1) == float(table.misses.sum())).all()
+    permutations = permuted_misses(table, np.random.default_rng(0), 4000)
+    assert permutations.mean(0) == pytest.approx(table.expected().numpy(), abs=0.3)
+    assert permutations.var(0) == pytest.approx(table.variance().numpy(), rel=0.1)
+    assert (permutations.sum(1) == float(table.misses.sum())).all()
 
 
 def test_nothing_is_made_of_rows_that_are_all_right():
     logits = logits_of(np.full(60, 0.99), np.arange(60) % 3, 3)
     found = gaps_by_class(from_logits(logits, np.arange(60) % 3))
-    assert found.p_value == 1 and found.spread == (0, 0, 0) and not found.off
+    assert found.p_value == 1 and found.spread == (0, 0, 0) and not found.miscalibrated
 
 
 @pytest.mark.parametrize("n", [1, 2, 30])
 def test_one_predicted_class_has_nothing_to_differ_from(n):
     found = gaps_by_class(from_logits([[2.0, 0.0]] * n, [0, 1] * (n // 2) or [0]))
-    assert len(found.classes) == 1 and found.p_value == 1 and not found.off
+    assert len(found.classes) == 1 and found.p_value == 1 and not found.miscalibrated
     json.dumps(found.as_json(), allow_nan=False)
 
 
@@ -172,7 +173,7 @@ def test_groups_of_alike_rows_raise_no_false_alarm():
     assert by_chance <= 8 < 12 <= as_rows  # rows that are taken for independent do
 
     found = gaps_by_class(in_groups(400, (0.15, -0.15, 0.0), 0))
-    assert {each.number for each in found.off} == {0, 1, 3, 4}
+    assert {each.number for each in found.miscalibrated} == {0, 1, 3, 4}
     narrow = gaps_by_class(replace(in_groups(400, (0.15, -0.15, 0.0), 0), groups=None))
     assert found.classes[2].gap.half > 1.2 * narrow.classes[2].gap.half
 
@@ -188,4 +189,4 @@ def test_chance_has_the_seed_that_is_given():
     first, again, other = (gaps_by_class(predictions, seed=seed) for seed in (0, 0, 1))
     assert first == again and first != other
     table = class_table(predictions.confidence, predictions.correct, predictions.logits.argmax(1))
-    assert len(chance_of_rows(table, 0, 50).deals) == 50
+    assert len(chance_of_rows(table, 0, 50).permutations) == 50

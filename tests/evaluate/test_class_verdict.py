@@ -78,8 +78,8 @@ def test_a_headline_stays_where_classes_only_have_more_of_it(gap, of_class, diff
     ],
 )
 def test_what_is_not_worth_a_sentence(change):
-    (fault,) = made_up(("truck", 0.1)).off
-    assert not fault._replace(**change).is_off(0.95)
+    (fault,) = made_up(("truck", 0.1)).miscalibrated
+    assert not fault._replace(**change).is_miscalibrated(0.95)
     gaps = ClassGaps((fault._replace(**change),), Estimate(0.0, 0.0, 0.0), 0.95)
     fine = GapVerdict("fine", "Well calibrated")
     assert with_classes(fine, 0.0, gaps) == (fine, ()) == with_classes(fine, 0.0, None)
@@ -102,7 +102,7 @@ def test_verdict_json_and_page_name_the_class(monkeypatch):
 
     values = json.loads(json.dumps(result.as_json(), allow_nan=False))
     of_truck = values["class_gaps"]["classes"][9]
-    assert of_truck["class"] == "truck" == values["class_gaps"]["off"][0]
+    assert of_truck["class"] == "truck" == values["class_gaps"]["miscalibrated"][0]
     assert set(of_truck) == {"class", "n", "gap", "excess", "p_value"}
     assert of_truck["gap"][1] < of_truck["gap"][0] < of_truck["gap"][2] < -0.05
     assert values["intervals"]["class_gap"] == values["class_gaps"]["spread"][1:]
@@ -114,10 +114,10 @@ def test_verdict_json_and_page_name_the_class(monkeypatch):
 
 
 def test_a_condition_may_name_the_spread_of_classes():
-    result = evaluate(drawn(10_000, shift=OPPOSITE), only=["class_gap"], samples=200)
+    result = evaluate(drawn(10_000, shift=OPPOSITE), metrics=["class_gap"], samples=200)
     assert judge(parse_condition("class_gap > 0.03"), result).holds
     assert not judge(parse_condition("class_gap > 0.2"), result).holds
-    calibrated = evaluate(drawn(10_000), only=["class_gap"], samples=200)
+    calibrated = evaluate(drawn(10_000), metrics=["class_gap"], samples=200)
     assert not judge(parse_condition("class_gap > 0.01"), calibrated).holds
 
 
@@ -126,10 +126,10 @@ def test_a_binary_model_keeps_its_two_gaps():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.1, 0.9, 5000)
     truth = rng.random(5000) < p - 0.1
-    of_class_one = verdict(evaluate(probs=p, labels=truth, samples=200, only=[]))
+    of_class_one = verdict(evaluate(probs=p, labels=truth, samples=200, metrics=[]))
     assert of_class_one.sentence.startswith("P(class 1) is too high by 1")
     assert "classes" not in " ".join(of_class_one.reasons)
 
-    two = evaluate(probs=p, labels=truth, samples=200, top_label=True, only=[])
+    two = evaluate(probs=p, labels=truth, samples=200, top_label=True, metrics=[])
     assert [each.gap.value > 0 for each in two.class_gaps.classes] == [False, True]
     assert verdict(two).sentence.startswith("Not right for every class; on average, cannot tell")

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from toosure.evaluate import Estimate, evaluate
 from toosure.evaluate.class_one import judge_gaps
 from toosure.evaluate.estimates import calibrated_ece, confidence_gap, hit_rate
-from toosure.evaluate.evaluation import metric_keys
+from toosure.evaluate.result import metric_keys
 from toosure.evaluate.verdict import verdict
 from toosure.metrics import binary_entropy, brier_split, ece_from_confidence, nll_split
 from toosure.predictions import from_confidence, from_logits, from_probs, read_predictions

@@ -211,3 +211,11 @@ def test_a_binary_recalibration_shows_class_one():
 def test_rows_without_their_label():
     with pytest.raises(ValueError, match="501 rows of predictions, but 500 labels"):
         evaluate(torch.zeros(501, 3), torch.zeros(500, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("top_label", [False, True])
+def test_probabilities_in_bfloat16_are_checked_once_by_their_own_digits(top_label):
+    probs = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).softmax(1).bfloat16()
+    assert (probs.double().sum(1) - 1).abs().max() > 0.001  # beyond the tolerance of float32
+    result = evaluate(probs=probs, labels=torch.arange(50) % 2, top_label=top_label, **FEW)
+    assert result.metrics["classwise_ece"].has_interval and result.metrics["ece"].value > 0

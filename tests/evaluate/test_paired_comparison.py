@@ -88,7 +88,7 @@ def test_binary_models_are_judged_by_class_one():
         from_probs(np.array([0.9, 0.2, 0.7, 0.4, 0.6, 0.8]) ** power, labels) for power in (1, 2)
     ]
     change = next(d for d in compare(*pair, samples=5).differences if d.key == "ece")
-    known = [evaluate(each, only=["ece"]).metrics["ece"].value for each in pair]
+    known = [evaluate(each, metrics=["ece"]).metrics["ece"].value for each in pair]
     assert (change.first, change.second) == pytest.approx(tuple(known))
 
 

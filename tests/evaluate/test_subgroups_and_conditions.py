@@ -35,10 +35,12 @@ def test_intervals_are_wider_for_more_groups_and_equal_those_of_the_level():
     predictions = rows()
     whole = replace(predictions, extras={"one": np.zeros(900, dtype=int)})
     alone = subgroups(whole, "one").groups[0]
-    known = evaluate(predictions, only=["ece"])
+    known = evaluate(predictions, metrics=["ece"])
     assert (alone.gap, alone.ece) == (known.gap, known.metrics["ece"])
     many = subgroups(rows(), "site").groups[0].gap
-    own = evaluate(from_confidence(*columns_of_first_site()), level=single_level(0.95, 3), only=[])
+    own = evaluate(
+        from_confidence(*columns_of_first_site()), level=single_level(0.95, 3), metrics=[]
+    )
     assert many.value == pytest.approx(own.gap.value)
     assert many.half == pytest.approx(own.gap.half, rel=0.1)
 
@@ -114,15 +116,15 @@ def test_columns_that_make_no_groups():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ece", "'ece' is no condition: write NAME > NUMBER .* names are gap, ece"),
-        ("ece > x", "is no condition"),
+        ("ece", "'ece' is not a condition: write NAME > NUMBER .* names are gap, ece"),
+        ("ece > x", "is not a condition"),
         ("ecce > 0.1", "no number 'ecce'; did you mean 'ece'"),
         ("ECE > 0.1", "no number 'ECE'; did you mean 'ece'"),
         ("calibration > 0.1", "no number 'calibration'; "),
         ("ece > 5", "'ece > 5' can never hold: ece lies between 0 and 1; 5 points are 0.05"),
         ("accuracy < 0", "can never hold: accuracy lies between 0 and 1"),
         ("gap > 1", "can never hold: gap lies between -1 and 1"),
-        ("ece > 1.2.3", "'1.2.3' is no number"),
+        ("ece > 1.2.3", "'1.2.3' is not a number"),
     ],
 )
 def test_conditions_that_are_none(text, words):
@@ -131,7 +133,7 @@ def test_conditions_that_are_none(text, words):
 
 
 def test_a_condition_holds_only_with_the_whole_interval():
-    result = evaluate(rows(), only=["ece", "accuracy"])
+    result = evaluate(rows(), metrics=["ece", "accuracy"])
     known = replace(
         result,
         metrics={"ece": Estimate(0.05, 0.03, 0.07), "mce": Estimate(0.2), "nll": Estimate(np.nan)},
@@ -167,8 +169,8 @@ def test_no_condition_holds_of_very_few_rows_or_groups(groups):
     for text in ("ece > 0.05", "aurc < 0.5", "sece > 0.01", "accuracy > 0.5"):
         if parse_condition(text).name in result.metrics:
             judgement = judge(parse_condition(text), result)
-            noun = "1 row" if groups is None else "3 groups"
-            assert not judgement.holds and f"cannot be told of {noun}" in judgement.sentence
+            noun = "1 row is" if groups is None else "3 groups are"
+            assert not judgement.holds and f"{noun} too few to decide on" in judgement.sentence
 
 
 def test_gates_do_not_fail_by_noise_alone():
@@ -178,19 +180,19 @@ def test_gates_do_not_fail_by_noise_alone():
         rng = np.random.default_rng(seed)
         confidence = rng.uniform(0.5, 1.0, rng.integers(5, 21))
         given = from_confidence(confidence, rng.random(len(confidence)) < confidence)
-        result = evaluate(given, only=["smece"], samples=200)
+        result = evaluate(given, metrics=["smece"], samples=200)
         conditions = (parse_condition(text) for text in ("ece > 0.05", "smece > 0.05"))
         failed += any(judge(each, result).holds for each in conditions)
     assert failed <= 4
 
 
 def test_only_the_metrics_asked_for():
-    result = evaluate(rows(), only=["smece"])
+    result = evaluate(rows(), metrics=["smece"])
     assert set(result.metrics) == {"smece", "accuracy", "ece"} and result.per_class == ()
     everything = evaluate(rows())
     assert all(everything.metrics[key] == result.metrics[key] for key in result.metrics)
     with pytest.raises(ValueError, match="no metric 'ecce'; there are ece"):
-        evaluate(rows(), only=["ecce"])
+        evaluate(rows(), metrics=["ecce"])
 
 
 def test_a_data_frame_is_evaluated():

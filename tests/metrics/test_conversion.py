@@ -41,7 +41,7 @@ def test_every_form_gives_the_same_numbers(form):
     assert torch.equal(ece(form(LOGITS[:, 0]), form(LABELS % 2)), ece(LOGITS[:, 0], LABELS % 2))
     same = Temperature().fit(logits, labels).transform(logits)
     torch.testing.assert_close(same, Temperature().fit(LOGITS, LABELS).transform(LOGITS))
-    few = {"samples": 20, "only": ["nll"]}
+    few = {"samples": 20, "metrics": ["nll"]}
     assert evaluate(logits, labels, **few).metrics == evaluate(LOGITS, LABELS, **few).metrics
     probs = form(1 / (1 + np.exp(-LOGITS[:, 0])))
     assert evaluate(probs=probs, labels=form(LABELS % 2), **few).n == 60

@@ -12,7 +12,8 @@ from torch import tensor
 
 from toosure import metrics
 from toosure.metrics.binned import BinSums, error_of
-from toosure.metrics.bootstrap_cells import error_along, group_values
+from toosure.metrics.bootstrap_cells import error_with_fixed_signs
+from toosure.metrics.mean_interval import group_values
 
 
 def rows(n=400, seed=0):
@@ -262,7 +263,7 @@ def test_classwise_intervals_take_every_form():
         assert [float(each) for each in other] == pytest.approx(wanted, abs=1e-9)
 
     of_probs = metrics.confidence_interval(
-        metrics.classwise_ece_from_probabilities, logits.softmax(1), labels, samples=50
+        metrics.classwise_ece, probs=logits.softmax(1), labels=labels, samples=50
     )
     assert [float(each) for each in of_probs] == pytest.approx([float(v) for v in mean], abs=1e-9)
     for norm in (1, 2, math.inf):
@@ -297,9 +298,9 @@ def test_intervals_end_where_the_metric_does():
     labels[0] = 1  # one wrong: the "basic" interval of the NLL went down to -0.06
     for metric in (metrics.nll, metrics.brier, metrics.entropy, metrics.mmce):
         for groups in (None, torch.arange(150) // 5):
-            options = {"samples": 50} if groups is None else {"samples": 50, "groups": groups}
-            take = metrics.confidence_interval if groups is None else metrics.cluster_interval
-            value, low, high = take(metric, logits, labels, **options)
+            value, low, high = metrics.confidence_interval(
+                metric, logits, labels, groups=groups, samples=50
+            )
             assert 0 <= low <= value <= high, metric
 
     unsure_and_right, sure_and_wrong = torch.zeros(50, 1000), torch.zeros(50, 1000)
@@ -316,7 +317,7 @@ def test_errors_without_a_bound_have_no_ends_unless_asked_for(metric):
     logits, labels = rows(60)
     assert metrics.confidence_interval(metric, logits, labels).low.isnan()
     groups = torch.arange(60) // 6
-    assert metrics.cluster_interval(metric, logits, labels, groups).high.isnan()
+    assert metrics.confidence_interval(metric, logits, labels, groups=groups).high.isnan()
     basic = metrics.confidence_interval(metric, logits, labels, samples=20, method="basic")
     assert 0 <= basic.low < basic.high
 
@@ -359,9 +360,9 @@ def test_the_error_along_its_gaps_is_exact_at_home_and_never_above(norm):
 
     home = sums(5, 2, 25, 30)
     error = float(error_of(home, norm))
-    assert float(error_along(home, home, norm)) == pytest.approx(error, abs=1e-14)
+    assert float(error_with_fixed_signs(home, home, norm)) == pytest.approx(error, abs=1e-14)
     for other in (sums(1, 9, 10, 39), sums(6, 3, 20, 31)):
-        assert error_along(home, other, norm) <= error_of(other, norm)
+        assert error_with_fixed_signs(home, other, norm) <= error_of(other, norm)
 
 
 @given(
@@ -426,7 +427,9 @@ def test_areas_near_one_stay_below_it_and_hold_their_value(metric):
 
     each = metrics.confidence_interval(metric, logits, labels, samples=50, reduction="none")
     assert each.high.shape == (3,) and (each.high <= 1).all() and (each.low <= each.value).all()
-    of_groups = metrics.cluster_interval(metric, logits, labels, torch.arange(80) // 4, samples=50)
+    of_groups = metrics.confidence_interval(
+        metric, logits, labels, groups=torch.arange(80) // 4, samples=50
+    )
     assert of_groups.low < value <= of_groups.high <= 1
 
 

@@ -14,7 +14,7 @@ from torch import tensor
 
 from toosure import metrics
 from toosure.metrics.kernel import pair_sum, sorted_pairs
-from toosure.metrics.smooth import root_of
+from toosure.quantiles import root_of
 
 
 def rows(n=60, classes=4, seed=0, scale=2.0):

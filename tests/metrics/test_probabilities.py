@@ -10,7 +10,8 @@ from torch import tensor
 from toosure import metrics
 from toosure.evaluate import evaluate
 from toosure.metrics import streaming
-from toosure.metrics.inputs import are_probabilities, known_logits
+from toosure.metrics.distributions import are_probabilities
+from toosure.metrics.inputs import known_outputs
 from toosure.predictions import from_probs
 
 generator = torch.Generator().manual_seed(0)
@@ -49,7 +50,7 @@ def test_the_remedies_give_the_value_of_the_logits(metric):
 
     # What looks like probabilities and is not: the sentence says to add 1.
     alike = metric(PROBS + 1, LABELS)
-    with known_logits():
+    with known_outputs():
         expected = metric(PROBS, LABELS)
     assert flat(alike) == pytest.approx(flat(expected), abs=1e-6, nan_ok=True)
 
@@ -176,6 +177,7 @@ def test_an_interval_looks_through_a_function_of_ones_own():
 
     with pytest.raises(ValueError, match="logits are probabilities"):
         metrics.confidence_interval(refinement, PROBS, LABELS, samples=2)
-    of_probabilities = metrics.classwise_ece_from_probabilities
-    interval = metrics.confidence_interval(of_probabilities, PROBS, LABELS, samples=2)
-    assert interval.value == of_probabilities(PROBS, LABELS)
+    interval = metrics.confidence_interval(
+        metrics.classwise_ece, probs=PROBS, labels=LABELS, samples=2
+    )
+    assert interval.value == metrics.classwise_ece(probs=PROBS, labels=LABELS)

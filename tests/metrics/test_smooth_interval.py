@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from toosure import metrics
-from toosure.metrics.smooth import root_of
 from toosure.metrics.smooth_interval import smooth, trapezoid_weights
+from toosure.quantiles import root_of
 
 
 def test_smoothing_is_the_reflected_gaussian():

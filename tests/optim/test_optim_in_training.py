@@ -123,7 +123,7 @@ def test_the_parameters_of_an_objective_have_names():
 )
 def test_the_tracker_reads_the_network_as_it_is_trained(middle, mode):
     optimizer, _, _ = built("bulksgd:lr=0.1", Small(middle).double())
-    assert optimizer.tracker.problem.mode == mode
+    assert optimizer.tracker.curvature.mode == mode
 
 
 def test_bulk_sgd_steps_off_the_hessian_of_batch_statistics():

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from made_runs import make_run
+from scipy.stats import t as student
 
+from toosure.chance import chance_level
 from toosure.metrics import ece, smece
 from toosure.page.half_intervals import interval_of_mean
 from toosure.page.page_runs import PageRuns
@@ -17,7 +19,6 @@ from toosure.page.sections.differences import differences
 from toosure.page.sections.improvements import improvements
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import find_runs
-from toosure.verdicts import chance_level
 
 
 def logits_and_labels(n=300, classes=4, scale=3.0, seed=0):
@@ -67,6 +68,13 @@ def test_seeds_are_paired_where_both_have_the_same():
     alone = 4.303 * 4 / np.sqrt(3)  # Student with two degrees of freedom, deviation 4
     assert interval_of_mean(values) == pytest.approx([alone] * 4, rel=1e-3)
     assert seed_half(one, others) == pytest.approx([np.sqrt(2) * alone] * 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("seeds", [2, 11, 13, 40])
+def test_the_interval_over_seeds_is_students(seeds):
+    values = np.random.default_rng(seeds).normal(size=(seeds, 3))
+    wanted = student.ppf(0.975, seeds - 1) * values.std(axis=0, ddof=1) / np.sqrt(seeds)
+    assert interval_of_mean(values) == pytest.approx(wanted, rel=1e-6)
 
 
 def write_predictions(path, scale, seed=0, labels_seed=0):

@@ -41,11 +41,13 @@ def test_tab_reaches_every_control_and_shows_where_it_is(browser, visit, ask, ad
     browser.execute_script("toosure.drawAll()")
     count = browser.execute_script(WATCH)
     assert count > 50
-    for _ in range(count // 20 + 2):
-        ActionChains(browser).send_keys(Keys.TAB * 20).perform()
-    heading = browser.find_element("css selector", "h1")
-    ActionChains(browser).move_to_element(heading).click().perform()  # back from the browser's own
-    assert ask("wanted.filter((each) => !reached.has(each)).map((each) => each.outerHTML)") == []
+    left = "wanted.filter((each) => !reached.has(each)).map((each) => each.outerHTML)"
+    for _ in range(count // 20 + 40):
+        # Never past the last control: there the browser's own toolbar takes the focus.
+        if not (tabs := min(20, len(ask(left)))):
+            break
+        ActionChains(browser).send_keys(Keys.TAB * tabs).perform()
+    assert ask(left) == []
     assert ask("unseen") == []
 
 

@@ -224,7 +224,7 @@ def test_ties_go_to_the_first_and_real_gains_do_not():
 
 def test_trials_are_told_as_they_end():
     heard = []
-    choice = choose(*drawn(200, 0), {"temperature": Temperature}, told=heard.append)
+    choice = choose(*drawn(200, 0), {"temperature": Temperature}, on_trial=heard.append)
     assert [t.name for t in heard] == ["uncalibrated", "temperature"]
     assert set(heard) == set(choice.trials)
 

@@ -9,7 +9,7 @@ from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from toosure.evaluate.paired import compare
-from toosure.metrics.cluster_intervals import interval_around, mean_offsets
+from toosure.metrics.mean_interval import mean_over_groups
 from toosure.metrics.scores import nll_rows
 from toosure.posthoc.select import stratified_folds
 from toosure.predictions import from_logits, take_rows
@@ -37,8 +37,7 @@ def test_a_change_is_judged_by_whole_sequences():
     change = nll_rows(outputs.double(), JUDGE.labels) - nll_rows(
         JUDGE.logits.double(), JUDGE.labels
     )
-    offsets = mean_offsets(change, JUDGE.groups, seed=1, samples=4000)
-    wanted = interval_around(change.mean(), offsets, JUDGE.groups, 0.95)
+    wanted = mean_over_groups(change, JUDGE.groups, 0.95, seed=1, samples=4000)
     assert found.change.value == pytest.approx(float(wanted.value))
     assert found.change.ends == pytest.approx(
         (float(wanted.low), float(wanted.high)), abs=0.1 * 2 * found.change.half

@@ -26,7 +26,7 @@ def start_of(config):
 
 @pytest.mark.parametrize("batch", [8, 50, None])
 def test_batch_sharpness_is_that_of_the_runs_batch(batch, tmp_path, monkeypatch):
-    few = partial(batch_sharpness, most=10)  # it need not converge here
+    few = partial(batch_sharpness, max_batches=10)  # it need not converge here
     monkeypatch.setitem(SAMPLED, "batch_sharpness", few)
     config = RunConfig(**SMALL, batch=batch, steps=1, measure=("batch_sharpness",))
     net, split = start_of(config)

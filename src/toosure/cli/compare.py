@@ -79,7 +79,9 @@ def compare(
                 if done % 50 == 0:
                     spinner.update(f"resampling, {done} of {of}")
 
-            result = paired(*with_names(sides, first, second), bins, ci, seed, told=show_progress)
+            result = paired(
+                *with_names(sides, first, second), bins, ci, seed, on_progress=show_progress
+            )
             if html:
                 write_page(result, html)
     except ValueError as error:

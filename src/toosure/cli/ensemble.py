@@ -192,7 +192,7 @@ def print_ensemble(result: "Ensemble") -> None:
 
     table = numbers_table("member", "accuracy", "NLL", "ECE", "gap", "adds (NLL)")
     for member in result.members:
-        numbers = (member.accuracy, member.nll, member.ece, member.gap, member.adds)
+        numbers = (member.accuracy, member.nll, member.ece, member.gap, member.nll_gain)
         table.add_row(shortened_name(member.name), *(printed(each, ".4f") for each in numbers))
     print_table(table)
     gap = "mean confidence minus accuracy"

@@ -227,7 +227,7 @@ def measure_all(
     results = []
     for each in predictions:
         spinner.update(f"measuring {each.source}")
-        results.append(measure(each, multilabel=False, only=keys, **settings))
+        results.append(measure(each, multilabel=False, metrics=keys, **settings))
     return results
 
 

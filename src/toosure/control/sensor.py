@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from toosure.metrics.inputs import ArrayLike, as_metric_inputs, as_pair, known_logits
+from toosure.metrics.inputs import ArrayLike, as_metric_inputs, as_pair, known_outputs
 from toosure.posthoc.temperature import fit_temperature
 
 SensorName = Literal["log_temperature", "gap"]
@@ -112,7 +112,7 @@ WORSE: dict[SensorName, float] = {"log_temperature": 0.3, "gap": 0.1}
 
 def read(sensor: SensorName, logits: Tensor, labels: Tensor) -> Reading:
     """Return the reading of a sensor on the logits of a control split, with their accuracy."""
-    with known_logits():  # a controller has looked at them
+    with known_outputs():  # a controller has looked at them
         error = SENSORS[sensor](logits, labels)
     logits, labels = as_pair(logits, labels)
     if bool((logits.isnan() | (logits == math.inf)).any()):  # argmax would count some class

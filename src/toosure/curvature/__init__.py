@@ -14,15 +14,12 @@ from toosure.curvature.sharpness import (
 from toosure.curvature.stochastic import batch_sharpness, gni, spectral_density, trace
 from toosure.curvature.tracker import CurvatureTracker
 
-Problem = LossCurvature  # its name in earlier versions
-
 __all__ = [
     "MSE",
     "CrossEntropy",
     "CurvatureTracker",
     "Eigenpairs",
     "LossCurvature",
-    "Problem",
     "Result",
     "batch_sharpness",
     "critical_sharpness",

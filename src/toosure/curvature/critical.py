@@ -1,4 +1,4 @@
-"""Critical sharpness: how far the loss falls along an update, by forward passes alone."""
+"""Critical sharpness: how far the loss falls along an update, from forward passes alone."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +13,8 @@ from toosure.curvature.products.functional_model import ParameterChoice
 from toosure.curvature.products.loss_hessian import LossLike
 from toosure.curvature.result import Result, check_rtol
 
-MAX_DOUBLINGS = 40  # of the step, before a rise is given up
-MAX_HALVINGS = 20  # of the step, before a fall is given up
+MAX_DOUBLINGS = 40  # of the step, until the search for a rise ends
+MAX_HALVINGS = 20  # of the step, until the search for a fall ends
 MAX_PASSES = 60  # forward passes over the data in all
 
 
@@ -38,15 +38,15 @@ def critical_sharpness(
 
     `update` is u, one tensor per parameter, as the optimizer subtracts it (times the learning
     rate); without it u is the gradient g, from one backward pass. The step is lengthened or halved
-    until the loss changes sides, then narrowed down to `rtol`: some four to six forward passes, no
-    second derivatives. `error` is the width of what is left, and `products` counts the passes.
-    Along training, give the same `warm` each time: the search starts from the step before.
+    until the loss changes sides, then narrowed down to `rtol`: four to six forward passes, no
+    second derivatives. `error` is the width of the last interval, `products` the number of passes.
+    Along training, give the same `warm` each time: the search starts from the last step found.
 
-    It works where second derivatives do not: on models that FSDP2 shards (each process gives its
-    share of the data, and all get the same number), with fused attention, in bfloat16 (whose
-    rounding then limits how exact it is). With a `group` each process holds its share of the data
-    and all weights. The model is in evaluation mode meanwhile, and its weights are moved in place
-    and restored to the same bits.
+    It works where second derivatives do not: on models sharded by FSDP2 (each process gives its
+    share of the data, and all get the same number), with fused attention, and in bfloat16 (then
+    rounding limits the precision). With a `group` each process holds its share of the data and all
+    weights. Meanwhile the model is in evaluation mode, and its weights are moved in place and
+    restored to the same bits.
 
     >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
     >>> critical_sharpness(model, (x, y)).converged
@@ -71,7 +71,7 @@ def critical_sharpness(
 
 
 class Crossing(NamedTuple):
-    """Where the loss is back at its start: the step, its relative uncertainty, what went wrong."""
+    """The step at which the loss is back at its start, its relative uncertainty, and a warning."""
 
     step: float
     width: float
@@ -79,25 +79,25 @@ class Crossing(NamedTuple):
 
 
 class WarmStep:
-    """The step that was found before, from which the next search starts.
+    """The last step that was found, from which the next search starts.
 
-    Kept twice: as it is, and in units of L / slope, the step at which a straight fall would reach
-    a loss of 0. Between two rows either of them may have moved, and we start half way between.
+    It is kept twice: in plain units, and in units of L / slope, the step at which a straight fall
+    would reach a loss of 0. The next search starts half way between the two.
     """
 
     def __init__(self) -> None:
-        self.step = 0.0  # 0 where there was none
-        self.unit = 0.0  # L / slope where it was found
+        self.step = 0.0  # 0 if none was found yet
+        self.unit = 0.0  # L / slope when it was found
 
     def next(self, unit: float) -> float:
-        """Return where to start, given L / slope now."""
+        """Return the step to start from, given the present L / slope."""
         if not self.step:
             return unit
         moved = unit / self.unit if self.unit and math.isfinite(unit) else 1.0
         return self.step * math.sqrt(moved)
 
     def keep(self, step: float, unit: float) -> None:
-        """Keep what was found; a search without a result leaves what was there."""
+        """Keep a step that was found; a search without a result changes nothing."""
         if 0 < step < math.inf:
             self.step = step
             self.unit = unit if math.isfinite(unit) else 0.0
@@ -113,15 +113,15 @@ class WarmStep:
 class Search:
     """Search the step at which the loss along a line is back at its value at 0.
 
-    It looks at the mean rise r(eta) = (L(eta) - L(0)) / eta, which for a quadratic is a straight
-    line from -slope at 0 through zero at eta_c: interpolation then finds eta_c at once.
+    It computes the mean rise r(eta) = (L(eta) - L(0)) / eta. For a quadratic this is a straight
+    line from -slope at 0 through zero at eta_c, so interpolation finds eta_c at once.
     """
 
     def __init__(
         self, loss_at: Callable[[float], float], slope: float, resolution: float = 1e-7
     ) -> None:
         self.loss_at = loss_at
-        self.slope = slope  # of the fall at 0; nan where it is not known
+        self.slope = slope  # of the fall at 0; nan if unknown
         self.resolution = resolution  # relative to the loss: smaller changes are rounding
         self.base = loss_at(0.0)
         self.passes = 1
@@ -137,7 +137,7 @@ class Search:
         if not math.isfinite(self.base):
             return Crossing(math.nan, math.nan, "the loss is not finite")
 
-        # On a quadratic whose least value is 0 or more, eta_c is at most 4 L / slope.
+        # On a quadratic that is never negative, eta_c is at most 4 L / slope.
         unit = 1.0 if math.isnan(self.slope) else self.base / self.slope
         unit = unit if 0 < unit < math.inf else 1.0
         warm = warm or WarmStep()
@@ -145,7 +145,7 @@ class Search:
         if math.isinf(self.high):
             return Crossing(math.inf, math.inf, f"the loss does not rise up to a step {self.low}")
         if self.low == 0 and math.isnan(self.slope):
-            return Crossing(0.0, math.inf, "the loss rises at once: u is no direction of descent")
+            return Crossing(0.0, math.inf, "the loss rises at once: u is not a descent direction")
 
         self.narrow(rtol)
         width = (self.high - self.low) / self.high
@@ -154,8 +154,8 @@ class Search:
         warm.keep(step, unit)
         return Crossing(step, width, note)
 
-    def look(self, step: float) -> float:
-        """Return by how much the loss has risen at a step, and keep the step as a new end."""
+    def evaluate(self, step: float) -> float:
+        """Return the rise of the loss at a step, and make the step a new end of the bracket."""
         change = self.loss_at(step) - self.base
         self.passes += 1
         if math.isfinite(change):
@@ -169,25 +169,25 @@ class Search:
     def bracket(self, start: float, rtol: float) -> None:
         """Lengthen the step until the loss has risen, or halve it until it has fallen."""
         self.last_root = start
-        if self.look(start) < 0:
+        if self.evaluate(start) < 0:
             for _ in range(MAX_DOUBLINGS):
-                if not self.look(self.longer_step(rtol)) < 0:
+                if not self.evaluate(self.longer_step(rtol)) < 0:
                     return
             return
 
-        # A known slope says that the loss falls at 0. Else a fall must be more than rounding.
+        # With a known slope the loss falls at 0. Without one a fall must be more than rounding.
         noise = self.resolution * abs(self.base)
         for _ in range(MAX_HALVINGS if math.isnan(self.slope) else 0):
-            if self.look(self.high / 2) < -noise:
+            if self.evaluate(self.high / 2) < -noise:
                 return
             self.low = 0.0
 
     def longer_step(self, rtol: float) -> float:
-        """Return a step a little beyond where the rises so far say that the loss is back."""
+        """Return a step a little beyond the root that the known rises predict."""
         root = self.root()
         if root is None:
             return 2 * self.low
-        step = root + self.doubt(root, rtol, share=0.1)
+        step = root + self.offset(root, rtol, share=0.1)
         return min(max(step, (1 + 0.9 * rtol) * self.low), 10 * self.low)
 
     def narrow(self, rtol: float) -> None:
@@ -197,31 +197,31 @@ class Search:
             width = self.high - self.low
             middle = self.low + width / 2
 
-            # Look beside the root, on the side of the end that is farther, so that both close in.
+            # Step beside the root, towards the farther end, so that both ends move in.
             step = middle
             if (root := self.root()) is not None:
-                beside = self.doubt(root, rtol, share=0.05)
+                beside = self.offset(root, rtol, share=0.05)
                 step = root + beside if root < middle else root - beside
 
             slow = width > widths[-2] / 2  # interpolation does no better than halving
             inside = self.low < step < self.high
-            self.look(middle if slow or not inside else step)
+            self.evaluate(middle if slow or not inside else step)
             widths.append(width)
 
-    def doubt(self, root: float, rtol: float, share: float) -> float:
-        """Return how far beside a root to look: a share of its last move, half `rtol` at least.
+    def offset(self, root: float, rtol: float, share: float) -> float:
+        """Return a distance from the root: a share of its last move, at least about half `rtol`.
 
-        It becomes the last root, from which the next move is counted.
+        The root is kept as the last one.
         """
         moved = abs(root - self.last_root)
         self.last_root = root
         return max(0.45 * rtol * root, min(share * moved, root / 4))
 
     def root(self) -> float | None:
-        """Return where the rise is zero by the points nearest to it, None if they do not say.
+        """Return the step of zero rise, from the points nearest to it; None if they give none.
 
-        That is by inverse interpolation: the step as a polynomial in r through three points, or
-        through two where that falls outside of the ends.
+        Inverse interpolation: the step is a polynomial in r through three points, or through two if
+        the first lies outside of the bracket.
         """
         nearest = sorted(self.points, key=lambda point: abs(point[1]))
         for count in (3, 2):

@@ -1,4 +1,4 @@
-"""Exact per-sample Jacobian norms: how far a sample's logits can move with the parameters."""
+"""Exact Jacobian norms per sample: how far its logits can move with the parameters."""
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ def _largest_singular_value(gram: Tensor) -> Tensor:
 
 
 def _affordable_chunk(curvature: LossCurvature) -> int:
-    """Return how many samples' gradients of the largest layer, for all classes, fit in memory."""
+    """Return the number of samples with gradients of the largest layer that fit in memory."""
     if all(type(layer) is nn.Linear for layer in curvature.layers):
         return MAX_CHUNK
     largest = max(curvature.sizes) * curvature.classes * curvature.inputs.element_size()
@@ -70,7 +70,7 @@ def _gram(curvature: LossCurvature, x: Tensor) -> Tensor:
     labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
     chunk = curvature.linearise(x, labels)
     with curvature.temporary_mode():
-        # Parameters outside of layers, or shared by several, leave no shortcut.
+        # With parameters outside of layers, or shared by several, there is no shortcut.
         used = [slot for layer in curvature.layers for slot in curvature.slots(layer)]
         if chunk.direct or len(used) > len(set(used)):
             return _outer(_jacobian_rows(curvature, x))
@@ -93,7 +93,7 @@ def _logit_gradients(chunk: LinearisedChunk) -> list[Tensor]:
 
 
 def _layer_gram(pairs: list[tuple[LayerCall, Tensor]]) -> Tensor:
-    """Compute one layer's share; the gradients of several calls of it add up first."""
+    """Compute one layer's share; gradients of several calls of the layer add up first."""
     call, b = pairs[0]
     a = call.arguments[0]
     if len(pairs) == 1 and type(call.layer) is nn.Linear and a.ndim == 2:

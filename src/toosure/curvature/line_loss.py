@@ -1,4 +1,4 @@
-"""The mean loss of a model along a line through its weights, also where they are sharded."""
+"""The mean loss of a model along a line through its weights, which may be sharded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,8 +30,8 @@ from toosure.processes.wrappers import unwrapped
 class LineLoss:
     """The loss L(w - eta u) of a model on fixed data, forward only, and its gradient at w.
 
-    Each process gives its share of the data, where there are several. Where FSDP2 shards the
-    weights all of them must take part in every call, and each moves its own shards.
+    With several processes, each gives its share of the data. If FSDP2 shards the weights, all
+    processes must take part in every call, and each moves its own shards.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LineLoss:
     ) -> None:
         check_count("chunk", chunk)
         self.model = unwrapped(model)
-        reshard(self.model)  # so that the parameters are those that an optimizer moves
+        reshard(self.model)  # so that the parameters are the ones that an optimizer moves
         named = dict(self.model.named_parameters())
         self.parameters = [named[name] for name in choose_parameters(self.model, parameters)]
         self.sharded = any_sharded(self.parameters)
@@ -62,7 +62,7 @@ class LineLoss:
         self.parts = list(zip(parts, self.labels.split([len(x) for x in parts]), strict=True))
 
     def _checked(self, labels: ArrayLike) -> Tensor:
-        """Return the labels on the model's device; raise where they do not fit the outputs."""
+        """Return the labels on the model's device; raise if they do not fit the outputs."""
         if not len(self.inputs):
             raise ValueError("data is empty: curvature needs at least one sample")
         with self._evaluating(), torch.no_grad():
@@ -79,7 +79,7 @@ class LineLoss:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Set evaluation mode and exact products; afterwards FSDP2 holds shards only."""
+        """Set evaluation mode and exact products; afterwards FSDP2 holds only shards."""
         with evaluating(self.model):
             try:
                 with tensor_cores(allowed=False):
@@ -118,7 +118,7 @@ class LineLoss:
         return [self._reduced(gradient) for gradient in gradients]
 
     def _sharded_gradient(self) -> list[Tensor]:
-        """Let FSDP2 average gradients over the processes; the `.grad` of training is put back."""
+        """Let FSDP2 average gradients over the processes; restore the `.grad` of training."""
         everything = list(self.model.parameters())
         before = [p.grad for p in everything]
         processes = processes_in(self.groups)
@@ -130,7 +130,7 @@ class LineLoss:
             found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         finally:
             self._set_gradients(everything, before)
-        # What FSDP2 was told to leave whole has the gradient of this process's share.
+        # Parameters that FSDP2 leaves whole have the gradient of this process's share.
         return [g if is_sharded(g) else self._reduced(g) / processes for g in found]
 
     @staticmethod
@@ -147,7 +147,7 @@ class LineLoss:
 
     @contextmanager
     def along(self, update: Sequence[Tensor]) -> Iterator[Callable[[float], float]]:
-        """Inside, the function given calls up the loss at w - eta u; afterwards weights are w."""
+        """Give a function of eta that returns the loss at w - eta u; afterwards restore w."""
         self._check_update(update)
         with torch.no_grad():
             weights = local_shards(self.parameters)

@@ -13,7 +13,7 @@ from toosure.curvature.products.input_subspace import InputSubspace
 from toosure.curvature.products.loss_curvature import LossCurvature, Matrix
 from toosure.curvature.products.precision import tensor_cores
 
-MAX_GRAPH_SIZE = 2_000_000  # longest vectors whose algebra is captured: longer ones fill a GPU
+MAX_GRAPH_SIZE = 2_000_000  # longer vectors are not captured: each operation fills a GPU
 T = TypeVar("T")
 
 
@@ -101,7 +101,7 @@ class DirectOperator:
 
 
 def operator_for(curvature: LossCurvature, matrix: Matrix, sign: float = 1.0) -> Operator:
-    """Return the cheapest operator for a matrix: factored where only its top is wanted."""
+    """Return the cheapest operator for a matrix: factored if only its top is wanted."""
     if matrix == "hessian" or sign < 0:
         return DirectOperator(curvature, matrix, sign)
     return GaussNewton(curvature, matrix)

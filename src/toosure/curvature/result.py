@@ -8,15 +8,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Result:
-    """A number with what it takes to trust it.
+    """A number with its estimated error and cost.
 
-    `error` is the estimated error relative to the value (0 where the value is exact up to
-    rounding), `residual` is |A x - theta x| / |theta| where an eigenpair was sought, `products`
-    counts passes with the matrix (a JVP or a VJP alone is half of one). `converged` is False
-    where the tolerance was not reached or the value is not finite; `note` then says why.
+    `error` is the estimated error relative to the value (0 if the value is exact up to rounding).
+    `residual` is |A x - theta x| / |theta| of an eigenpair. `products` counts products with the
+    matrix (a JVP or a VJP alone is half of one). `converged` is False if the tolerance was not
+    reached or the value is not finite; `note` then says why.
     """
 
-    value: Any  # a float, or a tensor where there are many
+    value: Any  # a float, or a tensor of several numbers
     error: float
     residual: float = float("nan")
     products: float = 0.0

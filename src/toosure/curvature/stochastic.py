@@ -28,7 +28,7 @@ def batch_sharpness(
     rtol: float = 5e-3,
     *,
     batch: int = 128,
-    most: int = 2000,
+    max_batches: int = 2000,
     seed: int = 0,
     **options: Any,
 ) -> Result:
@@ -37,11 +37,11 @@ def batch_sharpness(
     A mean of ratios, over seeded batches drawn without replacement, until its relative standard
     error is below `rtol` (at least 10 batches). `error` is that standard error.
     """
-    full = _checked_curvature(model, data, loss, rtol, batch, most, options)
+    full = _checked_curvature(model, data, loss, rtol, batch, max_batches, options)
     size = min(batch, full.count)
     generator = torch.Generator().manual_seed(seed)
     if full.device.type == "cuda" and full.group is None:
-        by_block = _many_batches(full, size, generator, rtol, most)
+        by_block = _many_batches(full, size, generator, rtol, max_batches)
         if by_block is not None:
             return by_block
 
@@ -52,7 +52,7 @@ def batch_sharpness(
             squared_norm = float(g.double().square().sum())
             yield float(g.double() @ hg.double()) / squared_norm
 
-    return _mean_of_samples(quotients(), size / full.count, rtol, most, "batches")
+    return _mean_of_samples(quotients(), size / full.count, rtol, max_batches, "batches")
 
 
 def gni(
@@ -62,12 +62,12 @@ def gni(
     rtol: float = 5e-3,
     *,
     batch: int = 128,
-    most: int = 2000,
+    max_batches: int = 2000,
     seed: int = 0,
     **options: Any,
 ) -> Result:
     """Measure the gradient-noise interaction E_B[g_B^T H g_B] / |grad L|^2, with the full H."""
-    full = _checked_curvature(model, data, loss, rtol, batch, most, options)
+    full = _checked_curvature(model, data, loss, rtol, batch, max_batches, options)
     size = min(batch, full.count)
     generator = torch.Generator().manual_seed(seed)
     squared_norm = float(full.gradient()[1].double().square().sum())
@@ -78,7 +78,7 @@ def gni(
             hg = full.apply(g[None], "hessian")[0]
             yield float(g.double() @ hg.double()) / squared_norm
 
-    return _mean_of_samples(interactions(), 1.0, rtol, most, "batches")
+    return _mean_of_samples(interactions(), 1.0, rtol, max_batches, "batches")
 
 
 def _checked_curvature(
@@ -87,25 +87,25 @@ def _checked_curvature(
     loss: LossLike,
     rtol: float,
     batch: int,
-    most: int,
+    max_batches: int,
     options: dict[str, Any],
 ) -> LossCurvature:
-    """Return the curvature on all data, of which batches are drawn; raise for wrong settings."""
+    """Return the curvature on all data, from which batches are drawn; raise for wrong settings."""
     check_rtol(rtol)
     check_count("batch", batch)
-    check_count("most", most)
+    check_count("max_batches", max_batches)
     return LossCurvature(model, data, loss, **options)
 
 
 def _batches(full: LossCurvature, size: int, generator: torch.Generator) -> Iterator[LossCurvature]:
-    """Yield the same loss on one random batch after another, without end."""
+    """Yield the loss on one random batch after another, endlessly."""
     while True:
         rows = torch.randperm(full.count, generator=generator)[:size].to(full.device)
         yield full.subset_of_all(rows)
 
 
 def _many_batches(
-    full: LossCurvature, size: int, generator: torch.Generator, rtol: float, most: int
+    full: LossCurvature, size: int, generator: torch.Generator, rtol: float, max_batches: int
 ) -> Result | None:
     """Take the same batches, `BLOCK` at a time, and stop after the same one; None if not dense.
 
@@ -116,19 +116,19 @@ def _many_batches(
 
     # Whether the layers are a chain of dense ones is known after the first block.
     state = generator.get_state()
-    first = _block_quotients(full, size, generator, min(BLOCK, most))
+    first = _block_quotients(full, size, generator, min(BLOCK, max_batches))
     if first is None:
         generator.set_state(state)
         return None
 
     def quotients() -> Iterator[float]:
         yield from first.tolist()
-        for taken in range(BLOCK, most, BLOCK):
-            block = _block_quotients(full, size, generator, min(BLOCK, most - taken))
+        for taken in range(BLOCK, max_batches, BLOCK):
+            block = _block_quotients(full, size, generator, min(BLOCK, max_batches - taken))
             assert block is not None
             yield from block.tolist()
 
-    return _mean_of_samples(quotients(), size / full.count, rtol, most, "batches")
+    return _mean_of_samples(quotients(), size / full.count, rtol, max_batches, "batches")
 
 
 def _block_quotients(
@@ -149,22 +149,22 @@ def trace(
     rtol: float = 0.02,
     *,
     matrix: Matrix = "gn",
-    most: int = 400,
+    max_vectors: int = 400,
     seed: int = 0,
     **options: Any,
 ) -> Result:
     """Estimate the trace of a matrix by Hutchinson's random signs, to a standard error `rtol`."""
     check_rtol(rtol)
-    check_count("most", most)
+    check_count("max_vectors", max_vectors)
     curvature = LossCurvature(model, data, loss, **options)
 
     def traces() -> Iterator[float]:
-        for number in range(most):
-            signs = random_vectors(1, curvature.vector_like, seed * most + number).sign()
+        for number in range(max_vectors):
+            signs = random_vectors(1, curvature.vector_like, seed * max_vectors + number).sign()
             product = curvature.apply(signs, matrix)
             yield float((signs.double() * product.double()).sum())
 
-    return _mean_of_samples(traces(), 1, rtol, most, "vectors")
+    return _mean_of_samples(traces(), 1, rtol, max_vectors, "vectors")
 
 
 def spectral_density(
@@ -217,23 +217,24 @@ def spectral_density(
 
 
 def _mean_of_samples(
-    samples: Iterator[float], cost: float, rtol: float, most: int, name: str
+    samples: Iterator[float], cost: float, rtol: float, limit: int, name: str
 ) -> Result:
-    """Average samples until the standard error of their mean is below `rtol`, at most so many.
+    """Average samples until the standard error of their mean is below `rtol`, or up to `limit`.
 
-    `cost` is what one of them costs, in products; `name` is what they are taken of.
+    `cost` is the cost of one sample in products; `name` says what is sampled.
     """
     terms: list[float] = []
-    for term in islice(samples, most):
+    for term in islice(samples, limit):
         terms.append(term)
         mean, error = _mean_and_error(terms)
         if len(terms) >= MIN_SAMPLES and error <= rtol:
             return Result(mean, error, products=len(terms) * cost)
 
     note = (
-        f"standard error {error:.1e} after {most} {name}: allow more (most) or ask for less (rtol)"
+        f"standard error {error:.1e} after {limit} {name}: allow more (max_{name}) or ask for less "
+        "(rtol)"
     )
-    return Result(mean, error, products=most * cost, converged=False, note=note)
+    return Result(mean, error, products=limit * cost, converged=False, note=note)
 
 
 def _mean_and_error(terms: list[float]) -> tuple[float, float]:

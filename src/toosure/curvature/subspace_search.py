@@ -1,4 +1,4 @@
-"""The Gauss-Newton sharpness searched in few directions of the inputs, and judged in all."""
+"""The Gauss-Newton sharpness, searched in few directions of the inputs and judged in all."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,10 +23,10 @@ PROBE_BUDGET = 8.0  # products of a run from a random start
 
 
 def choose_rank(curvature: LossCurvature, rank: int | Literal["auto"] | None) -> int | None:
-    """Return the rank to start with; None where the whole space is searched.
+    """Return the rank to start with; None if the whole space is searched.
 
     "auto" takes 200 directions for wide, finite inputs of a dense first layer. A number raises
-    where there is no such layer.
+    without such a layer.
     """
     if rank is None:
         return None
@@ -45,7 +45,7 @@ def choose_rank(curvature: LossCurvature, rank: int | Literal["auto"] | None) ->
 
 
 class SubspaceSearch:
-    """Follow the Gauss-Newton sharpness in an input subspace that widens where it misses too much.
+    """Follow the Gauss-Newton sharpness in an input subspace, and widen it if it misses too much.
 
     `make_pair` makes the warm eigenpair of an operator, with the settings of the tracker.
     """
@@ -64,7 +64,7 @@ class SubspaceSearch:
         self.pair = make_pair(GaussNewton(self._subspace), self._subspace.vector_like)
 
     def measure(self, step: int) -> Result:
-        """Measure, in more directions of the inputs as long as too much lies outside them."""
+        """Measure, and take more directions of the inputs while too much lies outside them."""
         result = self.pair.measure()
         while self._missed_outside(step) > self.pair.rtol / 2:
             rank = self.rank
@@ -78,8 +78,8 @@ class SubspaceSearch:
     def _missed_outside(self, step: int) -> float:
         """Return the relative error due to what lies outside the directions in use.
 
-        The residual shows it at every step; now and then a short run from a random start in the
-        whole space looks for what no residual shows.
+        The residual shows it at every step. Every `LOOK_OUTSIDE_EVERY` steps a short run from a
+        random start in the whole space looks for what no residual shows.
         """
         if self._subspace is None:
             return 0.0
@@ -98,7 +98,7 @@ class SubspaceSearch:
         return max(history.beyond, excess)
 
     def _widen(self) -> None:
-        """Double the rank, past half of the inputs to the whole, and carry the vectors over."""
+        """Double the rank; beyond half of the inputs search the whole space. Keep the vectors."""
         self.pair.catch_up()
         narrow = self._subspace
         assert narrow is not None

@@ -8,7 +8,7 @@ from torch import Tensor
 from toosure.curvature.eigen.block_iteration import (
     COLD_ROUNDS,
     GUARD,
-    RENEWED,
+    RENEW_EVERY,
     BlockPairs,
     Products,
     block_start,
@@ -22,10 +22,10 @@ from toosure.curvature.result import Eigenpairs
 
 
 def block_products(curvature: LossCurvature, matrix: Matrix) -> Products:
-    """Return products with a matrix at the present weights, a block at a time where that is faster.
+    """Return products with a matrix at the present weights, block by block where that is faster.
 
-    A chain of dense layers is multiplied by hand (`DenseHessian`); anything else, and passes that
-    are replayed as CUDA graphs, as everywhere.
+    A chain of dense layers is multiplied by hand (`DenseHessian`). Other layers, and passes that
+    are replayed as CUDA graphs, use `LossCurvature.apply`.
     """
     by_hand = None
     plain = not (curvature.chunked or curvature.forward_mode or curvature.graphs.enabled)
@@ -47,8 +47,8 @@ def block_products(curvature: LossCurvature, matrix: Matrix) -> Products:
 class TopBlock:
     """Hold the k leading eigenvectors by a fixed number of rounds per call, warm from the last.
 
-    The first call iterates to `rtol`. Every fifty calls the last vector beyond the k is drawn
-    anew, so that what the block has missed can enter.
+    The first call iterates to `rtol`. Every fifty calls the last of the extra vectors is replaced
+    by a random one, which finds what the block has missed.
     """
 
     def __init__(self, curvature: LossCurvature, matrix: Matrix, k: int, rounds: int, seed: int):
@@ -67,7 +67,7 @@ class TopBlock:
             pairs = self._from_random_start(products, rtol)
         else:
             block = block_start(self.size, like, self.seed + calls, known)
-            if calls % RENEWED == 0 and self.size > self.k:
+            if calls % RENEW_EVERY == 0 and self.size > self.k:
                 fresh = random_vectors(1, like, self.seed + calls)
                 block = torch.cat([block[:-1], fresh / torch.linalg.vector_norm(fresh)])
             pairs = iterate_block(products, block, self.rounds)

@@ -42,20 +42,20 @@ class CurvatureTracker:
     """Measure curvature of a model on fixed data again and again while it trains.
 
     Extreme eigenvalues are followed from step to step (see `eigen/warm_eigenpair.py`), so that a
-    measurement costs one to six products instead of a hundred. Each comes with an estimated error;
-    what could not be brought below `rtol` says so in `converged` and `note`.
+    measurement costs one to six products instead of a hundred. Each comes with an estimated error.
+    If the error is above `rtol`, `converged` is False and `note` says why.
 
     When one eigenvalue crosses another, the tracker goes on with the larger one: it follows the
     largest value, not a vector. While the two are within 5 % of each other it solves for the
-    leading four (with CUDA graphs six) at every measurement and takes the largest. An eigenvalue
-    whose vector was not among these is found by a probe from a random start, every `probe_every`
-    measurements and whenever the value jumps by half.
+    leading four (with CUDA graphs six) at every measurement and takes the largest. A probe from a
+    random start finds eigenvalues with other vectors, every `probe_every` measurements and whenever
+    the value jumps by half.
 
-    Where a dense first layer sees the inputs, the Gauss-Newton matrix is searched in `input_rank`
-    of their directions and judged in the whole space (see `subspace_search.py`): "auto" does so for
+    If a dense first layer sees the inputs, the Gauss-Newton matrix is searched in `input_rank` of
+    their directions and judged in the whole space (see `subspace_search.py`): "auto" does so for
     wide inputs, None never. Batch sharpness, GNI and the trace are sampled to a standard error of
-    `sampled_rtol`; None is the default of each. Other options are those of `LossCurvature`:
-    `parameters`, `chunk`, `mode`, `group`, `replay`.
+    `sampled_rtol`; None is the default of each. Other options go to `LossCurvature`: `parameters`,
+    `chunk`, `mode`, `group`, `replay`.
 
     >>> import torch
     >>> model, x, y = nn.Linear(2, 3), torch.randn(8, 2), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
@@ -125,11 +125,6 @@ class CurvatureTracker:
                 self._pairs[quantity] = self._make_pair(operator, like, sign=sign)
 
     @property
-    def problem(self) -> LossCurvature:
-        """The loss curvature, by its name in earlier versions."""
-        return self.curvature
-
-    @property
     def uses_graphs(self) -> bool:
         """Whether passes are replayed as CUDA graphs."""
         return self.curvature.graphs.enabled
@@ -143,7 +138,7 @@ class CurvatureTracker:
             return {quantity: self._measure(quantity) for quantity in self.quantities}
 
     def _prepared(self) -> AbstractContextManager[None]:
-        """Set the model's mode and exact arithmetic; graphs contain them and need little more."""
+        """Set the model's mode and exact arithmetic, most of which graphs contain already."""
         return exact_float32() if self.uses_graphs else self.curvature.temporary_mode()
 
     def _measure(self, quantity: str) -> Result:
@@ -183,7 +178,7 @@ class CurvatureTracker:
     def logits(self) -> Tensor:
         """Return the model's outputs on this process's samples, (n, C), without a graph.
 
-        Where all data fit into one pass, the next `measure()` uses that pass too.
+        If all data fit into one pass, the next `measure()` uses the same pass.
         """
         return self.curvature.logits()
 
@@ -194,8 +189,8 @@ class CurvatureTracker:
     def backward(self) -> Tensor:
         """Add the gradient of the mean loss to `.grad` and return the loss.
 
-        For full-batch training: it stands for `loss(model(x), y).backward()`, and the forward
-        pass it made serves the next `measure()` too.
+        For full-batch training: it replaces `loss(model(x), y).backward()`, and the next
+        `measure()` uses the same forward pass.
         """
         value, gradient = self.curvature.gradient()
         parameters = self.curvature.originals
@@ -205,10 +200,10 @@ class CurvatureTracker:
         return value
 
     def top(self, matrix: Matrix = "hessian", k: int = 1, rounds: int | None = None) -> Eigenpairs:
-        """Find the k leading eigenpairs now, started from those of the call before.
+        """Find the k leading eigenpairs now, starting from the ones of the last call.
 
-        They are solved for to `rtol`. With `rounds`, a fixed number of block iterations holds them
-        instead (see `eigen/block_iteration.py`): cheaper on a GPU, for calls at every step.
+        They are solved to `rtol`. With `rounds`, a fixed number of block iterations updates them
+        instead (see `eigen/block_iteration.py`), which is cheaper on a GPU at every step.
         """
         known = self._top_vectors.get((matrix, k))
         if rounds is not None:
@@ -244,7 +239,7 @@ class CurvatureTracker:
         return pairs
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs to go on warm."""
+        """Return the state that a resumed run needs to start warm."""
         return {
             "size": self.curvature.size,
             "steps": self._steps,
@@ -258,7 +253,7 @@ class CurvatureTracker:
         return None if self._search is None else self._search.rank
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; raise if it is that of another tracker."""
+        """Go on from a state; raise if it belongs to another tracker."""
         size = state.get("size", self.curvature.size)
         pairs = state.get("pairs", state.get("followers", {}))  # of earlier versions
         followed = list(pairs)

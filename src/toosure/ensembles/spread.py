@@ -7,7 +7,7 @@ from toosure.metrics import accuracy, ece, nll
 from toosure.metrics.inputs import at_least_float32
 
 
-def member_numbers(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
+def member_numbers(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Return the numbers of a row about members: logits (M, N, C), labels (N,).
 
     Accuracy, NLL and ECE are means over the members, each judged alone.
@@ -19,7 +19,7 @@ def member_numbers(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, 
     for name, metric in (("accuracy", accuracy), ("nll", nll)):
         values = [float(metric(member, labels)) for member in logits]
         numbers[f"member_{name}"] = sum(values) / len(values)
-    errors = [float(ece(member, labels, bins)) for member in logits]
+    errors = [float(ece(member, labels)) for member in logits]
     numbers["member_ece"] = sum(errors) / len(errors)
     return numbers
 

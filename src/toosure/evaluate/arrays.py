@@ -1,4 +1,4 @@
-"""Predictions of what a user has in memory: binary, many classes, tokens or pixels, with groups."""
+"""Predictions from arrays in memory: binary, many classes, tokens or pixels, with groups."""
 
 from dataclasses import replace
 
@@ -21,10 +21,10 @@ def predictions_of(
     groups: ArrayLike | None = None,
     names: tuple[str, ...] = (),
 ) -> Predictions:
-    """Return predictions as they are, or those of logits or probabilities with labels.
+    """Return predictions unchanged, or make them from logits or probabilities with labels.
 
-    The shape says what they are: (N,) or (N, 1) is binary, (N, C) of classes, (N, T, C) of tokens
-    and (N, C, H, W) of pixels, whose groups are their sequences or images.
+    The kind follows from the shape: (N,) or (N, 1) is binary, (N, C) has classes, (N, T, C) tokens
+    and (N, C, H, W) pixels. Tokens and pixels are grouped by their sequences or images.
 
     >>> predictions_of([2.0, -1.0, 0.5], [1, 0, 0]).binary
     True
@@ -60,7 +60,7 @@ def from_arrays(
         rows = flatten_positions(outputs, truth, ignore_index)
         own = rows.groups
         group_name = rows.group_name
-        if groups is not None:  # those of the sequences or images, (N,)
+        if groups is not None:  # (N,), one for each sequence or image
             own = group_numbers(groups, len(truth))[rows.groups]
             group_name = "group"
         checked = take(rows.outputs, rows.labels)
@@ -79,7 +79,7 @@ def from_arrays(
 
 
 def checked_groups(groups: Tensor) -> Tensor | None:
-    """Return groups numbered 0 .. G - 1; None where all rows are of one, which shows no spread."""
+    """Number groups from 0 to G - 1; return None for a single group, which has no spread."""
     index = groups.unique(return_inverse=True)[1]
     return index if int(index.max()) > 0 else None
 
@@ -97,7 +97,7 @@ def rows_kept(outputs: Tensor, labels: Tensor, ignore_index: int | None) -> Tens
 
 
 def check_not_multilabel(labels: Tensor) -> None:
-    """Refuse a label for every output, unless the rows are one-hot: there is a kind for them."""
+    """Refuse a label for every output unless the rows are one-hot: multilabel is another kind."""
     is_01 = bool(((labels == 0) | (labels == 1)).all())
     if is_01 and bool((labels.sum(1) != 1).any()):
         raise ValueError(

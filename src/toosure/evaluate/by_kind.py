@@ -1,4 +1,4 @@
-"""`evaluate`: what was given says which evaluation it is."""
+"""`evaluate`: one function for every kind of predictions."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal, TypedDict, Unpack, overload
@@ -13,7 +13,7 @@ from toosure.predictions import Predictions, from_frame, is_frame
 
 
 class Options(TypedDict, total=False):
-    """The options of `evaluate`, but for `multilabel`."""
+    """The options of `evaluate`, except `multilabel`."""
 
     probs: ArrayLike | None
     bins: int
@@ -27,7 +27,7 @@ class Options(TypedDict, total=False):
     top_label: bool | None
     label: str | None
     columns: Sequence[str]
-    only: Collection[str] | None
+    metrics: Collection[str] | None
 
 
 @overload
@@ -67,7 +67,7 @@ def evaluate(
     top_label: bool | None = None,
     label: str | None = None,
     columns: Sequence[str] = (),
-    only: Collection[str] | None = None,
+    metrics: Collection[str] | None = None,
 ) -> Evaluation | MultilabelEvaluation:
     """Measure every metric that predictions allow, with bootstrap intervals where affordable.
 
@@ -75,11 +75,11 @@ def evaluate(
     (N, C), tokens (N, T, C) or pixels (N, C, H, W), or with `multilabel` independent outputs (N, K)
     with labels (N, K). Labels that are `ignore_index` are left out. `groups` (N,) are resampled
     whole, as sequences and images are. One output per example is judged by P(class 1), others by
-    the predicted class; `top_label` says which of the two. `bins` and `edge` are those of `ece`,
-    `names` those of the classes. Intervals hold at `level`, from `samples` draws by `seed`.
+    the predicted class; `top_label` chooses one of the two. `bins` and `edge` are options of `ece`,
+    `names` are the classes. Intervals hold at `level`, from `samples` draws with `seed`.
 
     Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
-    their names do not say it. `only` names the metrics to measure, without rows per class; accuracy
+    their names do not say it. `metrics` names the ones to measure, without rows per class; accuracy
     and ECE, on which the verdict rests, always are.
 
     >>> from toosure.predictions import from_confidence
@@ -102,4 +102,4 @@ def evaluate(
         names = ()
     given = predictions_of(predictions, labels, probs, ignore_index, groups, names)
     of_class_one = is_of_class_one(given, top_label)
-    return evaluate_classes(given, of_class_one, bins, edge, bootstrap, only)
+    return evaluate_classes(given, of_class_one, bins, edge, bootstrap, metrics)

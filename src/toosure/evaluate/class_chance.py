@@ -1,20 +1,20 @@
-"""What chance makes of the misses of each predicted class, and which classes it does not explain.
+"""Whether chance explains the misses of each predicted class.
 
-The hypothesis. A row of confidence c is right with probability f(c), whatever its predicted class:
-f(c) = c is calibration, and any other f an error that all classes share, which the verdict states
-by other means (the gap, the ECE). What is tested here is whether classes differ beyond that.
+The hypothesis. A row of confidence c is right with probability f(c), whatever its predicted class.
+Calibration is f(c) = c. Any other f is an error that all classes share, and the verdict states it
+by other numbers (the gap, the ECE). The test asks whether classes differ beyond that.
 
 The test. Rows are cut into strata of nearly equal confidence. Under the hypothesis the m_s misses
-of a stratum fall on its n_s rows at random, so that class k, with n_ks of these rows, has a
-hypergeometric number of them, of mean n_ks m_s / n_s; sums over strata are compared, as Mantel &
-Haenszel (1959) do. Misses are dealt anew many times. Nothing is fitted and no tail is approximated:
-the test is as good for twenty rows of 99 % as for ten thousand of 70 %.
+of a stratum fall on its n_s rows at random: the misses of class k, which has n_ks of these rows,
+are hypergeometric with mean n_ks m_s / n_s. Sums over strata are compared, as Mantel & Haenszel
+(1959) do, with many random permutations of the misses. Nothing is fitted and no tail is
+approximated: the test is as good for twenty rows of 99 % as for ten thousand of 70 %.
 
-Many classes. Each class's misses O are turned into a score, the signed root of their deviance from
-the expected E, which is nearly normal also where E is below 1 (O = 1 at E = 0.05 has 2.0 and not
-4.2 standard deviations). The p-value of a class is how often the largest score of *any* class is
-as large in a deal (Westfall & Young 1993): of calibrated models, 5 % have a class below 0.05,
-however many classes there are.
+Many classes. The misses O of each class are turned into a score, the signed root of their deviance
+from the expected E. It is nearly normal also where E is below 1 (O = 1 at E = 0.05 scores 2.0
+standard deviations, not 4.2). The p-value of a class is how often the largest score of *any* class
+is as large in a permutation (Westfall & Young 1993). So 5 % of calibrated models have a class below
+0.05, however many classes there are.
 """
 
 from typing import NamedTuple
@@ -25,41 +25,41 @@ from torch import Tensor
 
 from toosure.metrics.predicted_classes import ClassTable
 
-MAX_GROUPS = 500  # more are merged: a union of independent groups is one, too
-MAX_DEALT = 1 << 18  # deals times classes: many classes get fewer deals,
-MIN_DEALS = 400  # but so many, where as many were asked for
+MAX_GROUPS = 500  # more are merged: a union of independent groups is a group, too
+MAX_NUMBERS = 1 << 18  # permutations times classes: many classes get fewer permutations,
+MIN_PERMUTATIONS = 400  # but at least these, if as many were asked for
 
 
 class ClassChance(NamedTuple):
-    """How each class stands against chance."""
+    """How each class compares with chance."""
 
     variance: np.ndarray  # (K,) of its misses
-    deals: np.ndarray  # (samples, K) misses above the expected, by chance
-    adjusted_p: np.ndarray  # (K,) how often chance lets any class stand out so far
-    inflation: np.ndarray  # (K,) by what factor a class's own misses vary more than those dealt
+    permutations: np.ndarray  # (samples, K) misses above the expected, by chance
+    adjusted_p: np.ndarray  # (K,) how often chance lets any class stand out as far
+    inflation: np.ndarray  # (K,) standard deviation of the misses, over the permuted ones
 
 
 def chance_of_rows(table: ClassTable, seed: int, samples: int) -> ClassChance:
-    """Deal the misses of each stratum anew among its rows, which are independent."""
+    """Permute the misses of each stratum among its rows, which are independent."""
     misses = table.misses.sum(0).cpu().numpy()
     expected = table.expected().cpu().numpy()
     variance = table.variance().cpu().numpy()
     rows = table.rows().cpu().numpy()
 
-    samples = min(samples, max(MIN_DEALS, MAX_DEALT // len(rows)))
-    deals = dealt_misses(table, np.random.default_rng(seed), samples)
+    samples = min(samples, max(MIN_PERMUTATIONS, MAX_NUMBERS // len(rows)))
+    permutations = permuted_misses(table, np.random.default_rng(seed), samples)
     observed = root_deviance(misses, expected, rows, variance)
-    drawn = root_deviance(deals, expected, rows, variance)
+    drawn = root_deviance(permutations, expected, rows, variance)
     p = adjusted_p(observed, drawn)
 
-    # A class that misses more than others of its confidences varies more than its deals do.
-    dealt = np.maximum(expected * (rows - expected), 1e-300)
-    inflation = np.sqrt(np.clip(misses * (rows - misses) / dealt, 1, rows))
-    return ClassChance(variance, deals - expected, p, inflation)
+    # A class that misses more than others at its confidences varies more than its permutations.
+    permuted = np.maximum(expected * (rows - expected), 1e-300)
+    inflation = np.sqrt(np.clip(misses * (rows - misses) / permuted, 1, rows))
+    return ClassChance(variance, permutations - expected, p, inflation)
 
 
-def dealt_misses(table: ClassTable, generator: np.random.Generator, samples: int) -> np.ndarray:
-    """Return the misses of each class in each of `samples` deals, (samples, K)."""
+def permuted_misses(table: ClassTable, generator: np.random.Generator, samples: int) -> np.ndarray:
+    """Return the misses of each class in each of `samples` permutations, (samples, K)."""
     counts = table.counts.long().cpu().numpy()
     of_strata = table.misses.sum(1).long().tolist()
     total = np.zeros((samples, counts.shape[1]), dtype=np.int64)
@@ -82,9 +82,9 @@ def chance_of_groups(
 ) -> ClassChance:
     """Flip the sign of each group's misses above the expected: groups are independent, rows not.
 
-    The sums of a class over groups, each of mean 0 under the hypothesis, keep their size and get a
-    random sign (the wild bootstrap, Wu 1986). A class that only three groups hold is never called:
-    in a quarter of the flips all three point the same way.
+    Under the hypothesis the sum of a class over a group has mean 0. It keeps its size and gets a
+    random sign (the wild bootstrap, Wu 1986). A class in three groups only is never named: in a
+    quarter of the flips all three have the same sign.
     """
     above = (~correct).double() - table.rates()[table.stratum]
     width = len(table.classes)
@@ -93,15 +93,15 @@ def chance_of_groups(
     sums = torch.bincount(cell, above, minlength=blocks * width).view(blocks, width).cpu().numpy()
 
     signs = np.random.default_rng(seed).choice((-1.0, 1.0), (samples, blocks))
-    deals = signs @ sums
+    permutations = signs @ sums
     variance = np.square(sums).sum(0)
     spread = np.sqrt(np.where(variance > 0, variance, np.inf))
-    p = adjusted_p(sums.sum(0) / spread, deals / spread)
-    return ClassChance(variance, deals, p, np.ones(width))
+    p = adjusted_p(sums.sum(0) / spread, permutations / spread)
+    return ClassChance(variance, permutations, p, np.ones(width))
 
 
 def adjusted_p(observed: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Return how often the largest score of any class in a deal is as large as each observed."""
+    """Return how often the largest drawn score of any class is as large as each observed one."""
     largest = np.abs(drawn).max(1)
     as_large = largest[:, None] >= np.abs(observed) - 1e-9  # ties, up to rounding
     share: np.ndarray = (1 + as_large.sum(0)) / (1 + len(drawn))

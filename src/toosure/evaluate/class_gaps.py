@@ -1,8 +1,8 @@
 """The gap of each predicted class: its interval, and whether chance explains it.
 
-A network can be right on average while one class is 16 points too low and another 7 too high: the
+A network can be right on average while one class is 16 points too low and another 7 too high. The
 gap of all rows cancels, the ECE pools classes of equal confidence, and classwise ECE counts the
-probability of a class on all rows, most of which are of others.
+probability of a class on all rows, most of which belong to other classes.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from toosure.evaluate.estimates import Estimate, single_level
 from toosure.metrics.predicted_classes import class_table
 from toosure.predictions import Predictions
 
-MAX_CLASSES = 1000  # of more, those that were predicted most often are judged
-MIN_GAP = 0.03  # a class is named from here on: with many rows a tenth of a point is no chance
+MAX_CLASSES = 1000  # of more classes, only the most often predicted ones are judged
+MIN_GAP = 0.03  # smaller gaps are not named: with many rows a tenth of a point is beyond chance
 
 
 class ClassGap(NamedTuple):
@@ -28,14 +28,14 @@ class ClassGap(NamedTuple):
     name: str
     n: int
     gap: Estimate  # mean confidence minus accuracy; intervals of all classes hold together
-    excess: float  # its own part: the gap less that of all rows of the same confidences
-    adjusted_p: float  # how often chance lets any class stand out so far from the others
+    excess: float  # its own part: the gap minus the gap of all rows of the same confidences
+    adjusted_p: float  # how often chance lets any class stand out as far
 
-    def is_off(self, level: float) -> bool:
+    def is_miscalibrated(self, level: float) -> bool:
         """Whether the class is worth a sentence.
 
-        Chance does not explain that it differs from rows of the same confidence, its interval
-        leaves out 0, and both its gap and its own part of it are `MIN_GAP` or more, of one sign.
+        It differs from rows of the same confidence beyond chance, its interval leaves out 0, and
+        both its gap and its own part of the gap are `MIN_GAP` or more, with the same sign.
         """
         assert self.gap.low is not None and self.gap.high is not None
         shown = self.adjusted_p <= 1 - level and not self.gap.low <= 0 <= self.gap.high
@@ -48,7 +48,7 @@ class ClassGaps:
     """All predicted classes, in the order of their numbers."""
 
     classes: tuple[ClassGap, ...]
-    spread: Estimate  # standard deviation of the classes' own parts over rows, chance removed
+    spread: Estimate  # standard deviation of the own parts over rows, without chance
     level: float  # at which all intervals hold together
 
     @property
@@ -57,10 +57,10 @@ class ClassGaps:
         return min(each.adjusted_p for each in self.classes)
 
     @property
-    def off(self) -> tuple[ClassGap, ...]:
+    def miscalibrated(self) -> tuple[ClassGap, ...]:
         """The classes worth a sentence, the largest gap first."""
-        off = [each for each in self.classes if each.is_off(self.level)]
-        return tuple(sorted(off, key=lambda each: -abs(each.gap.value)))
+        named = [each for each in self.classes if each.is_miscalibrated(self.level)]
+        return tuple(sorted(named, key=lambda each: -abs(each.gap.value)))
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -69,7 +69,7 @@ class ClassGaps:
             "spread": list(self.spread),
             "level": self.level,
             "correction": {"intervals": "bonferroni", "p_values": "largest of all classes"},
-            "off": [each.name for each in self.off],
+            "miscalibrated": [each.name for each in self.miscalibrated],
             "classes": [
                 {
                     "class": each.name,
@@ -86,12 +86,12 @@ class ClassGaps:
 def gaps_by_class(
     predictions: Predictions, level: float = 0.95, seed: int = 0, samples: int = 1000
 ) -> ClassGaps | None:
-    """Judge confidence minus accuracy of each predicted class; None where classes did not come.
+    """Judge confidence minus accuracy of each predicted class; None without class probabilities.
 
     >>> from toosure.predictions import from_probs
     >>> probs, labels = [[0.75, 0.25], [0.25, 0.75]] * 200, [0, 1, 0, 1, 1, 1, 1, 1] * 50
     >>> found = gaps_by_class(from_probs(probs, labels))  # 0 is right in a half, 1 always
-    >>> [(each.name, each.n, round(each.gap.value, 3)) for each in found.off]
+    >>> [(each.name, each.n, round(each.gap.value, 3)) for each in found.miscalibrated]
     [('0', 200, 0.25), ('1', 200, -0.25)]
     """
     if predictions.logits is None:
@@ -128,7 +128,7 @@ def gaps_by_class(
 
 
 def most_predicted(predicted: Tensor) -> Tensor | None:
-    """Return which rows are of the `MAX_CLASSES` that were predicted most; None where all are."""
+    """Return the rows of the `MAX_CLASSES` most often predicted classes; None for all rows."""
     counts = predicted.bincount()
     if int((counts > 0).sum()) <= MAX_CLASSES:
         return None

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 from toosure.evaluate.estimates import Estimate
 from toosure.metrics.confidence import class_one
+from toosure.metrics.inputs import known_outputs
 from toosure.predictions import Predictions
 from toosure.verdicts import GapVerdict, judge_gap, signed, size_of
 
 if TYPE_CHECKING:
-    from toosure.evaluate.evaluation import Evaluation
+    from toosure.evaluate.result import Evaluation
 
-# Metrics of a pair (probability, truth); all others stay those of the predicted class.
+# Metrics of a pair (probability, truth). All others keep judging the predicted class.
 OF_CLASS_ONE = (
     "ece",
     "adaptive_ece",
@@ -23,11 +24,11 @@ OF_CLASS_ONE = (
     "sece",
     "kde_ece",
 )
-ONLY_TOP_LABEL = ("dece",)  # soft accuracy is that of the predicted class
+ONLY_TOP_LABEL = ("dece",)  # its soft accuracy is for the predicted class
 
 
 def is_of_class_one(predictions: Predictions, top_label: bool | None) -> bool:
-    """Return whether calibration is that of P(class 1): of one output per example, or if asked."""
+    """Return whether P(class 1) is judged: if there is one output per example, or on request."""
     if top_label is None:
         return predictions.binary
     if not top_label and predictions.classes != 2:
@@ -38,18 +39,19 @@ def is_of_class_one(predictions: Predictions, top_label: bool | None) -> bool:
 
 
 def class_one_view(predictions: Predictions) -> Predictions:
-    """Return predictions whose confidence is P(class 1), and which are right where it is true."""
-    if predictions.probs is None:
-        p, true = class_one(predictions.logits, predictions.labels)
-    else:
-        p, true = class_one(probs=predictions.probs, labels=predictions.labels)
+    """Return predictions with P(class 1) as confidence, right where class 1 is true."""
+    with known_outputs():
+        if predictions.probs is None:
+            p, true = class_one(predictions.logits, predictions.labels)
+        else:
+            p, true = class_one(probs=predictions.probs, labels=predictions.labels)
     return replace(predictions, kind="probs", confidence=p, correct=true)
 
 
 def judge_class_one(result: "Evaluation", uneven: bool) -> GapVerdict:
-    """Judge the mean of P(class 1) first, then the confidence of the predicted class.
+    """Judge the mean of P(class 1) and the confidence of the predicted class.
 
-    The larger of the two gaps that leave out 0 is named: probabilities too high or too low for
+    The larger of the two gaps beyond chance is named: probabilities are too high or too low for
     class 1, or too extreme (over-confident) or too timid on both sides.
     """
     assert result.top_gap is not None
@@ -57,7 +59,7 @@ def judge_class_one(result: "Evaluation", uneven: bool) -> GapVerdict:
 
 
 def judge_gaps(gap: Estimate, top: Estimate, n: int, uneven: bool = False) -> GapVerdict:
-    """Judge the gap of P(class 1) and that of the predicted class together."""
+    """Judge two gaps together: of P(class 1) and of the predicted class."""
     if not class_one_is_named(gap, top):
         return judge_gap(top.value, *top.ends, n, uneven=uneven)
 
@@ -69,22 +71,23 @@ def judge_gaps(gap: Estimate, top: Estimate, n: int, uneven: bool = False) -> Ga
 
 
 def class_one_is_named(gap: Estimate, top: Estimate) -> bool:
-    """Whether the gap of P(class 1) leaves out 0, and that of the predicted class is no larger.
+    """Whether the gap of P(class 1) is the one to name.
 
-    A larger one counts only where it leaves out 0 itself.
+    Its interval must leave out 0. The gap of the predicted class must be no larger, or its interval
+    hold 0.
     """
     larger = abs(gap.value) >= 0.99 * abs(top.value)  # equal where every p lies on one side of 1/2
     return leaves_out_zero(gap) and (larger or not leaves_out_zero(top))
 
 
 def leaves_out_zero(gap: Estimate) -> bool:
-    """Whether a gap is beyond chance; without an interval, whether it is not 0."""
+    """Whether the interval of a gap leaves out 0; without an interval, whether the gap does."""
     low, high = gap.ends
     return low > 0 or high < 0
 
 
 def class_one_means(result: "Evaluation") -> tuple[str, ...]:
-    """Say what was given to class 1 and how often it was true, and the same of the prediction."""
+    """Return a sentence each on P(class 1) and on the predicted class: mean and frequency."""
     gap = result.gap
     top = result.top_gap
     assert top is not None

@@ -1,11 +1,11 @@
-"""The part of a verdict on single classes: right on average, and wrong for some of them."""
+"""The part of a verdict that names classes: right on average, and wrong for some classes."""
 
 from toosure.evaluate.class_gaps import MIN_GAP, ClassGap, ClassGaps
 from toosure.verdicts import GapVerdict
 
 MAX_NAMED = 5  # classes that a sentence names
-# By the kind of the verdict on all rows: a headline in place of its own, and how the sentence on
-# classes begins.
+# By the kind of the verdict on all rows: the headline that replaces its own, and the beginning of
+# the sentence on classes.
 HEADLINES = {
     "fine": "Right on average, but not for every class",
     "uneven": "Right on average, but neither at every confidence nor for every class",
@@ -22,30 +22,33 @@ LEADS = {
 def with_classes(
     of_all: GapVerdict, gap: float, gaps: ClassGaps | None
 ) -> tuple[GapVerdict, tuple[str, ...]]:
-    """Return the verdict on all rows as the classes leave it, and the sentence that says why.
+    """Return the verdict on all rows, corrected for the classes, and the sentence that says why.
 
-    Where no class is off (`ClassGap.is_off`) the verdict stays, and there is no sentence. No
-    headline may say that all is well. One that says too sure, or not sure enough, stays where the
-    classes that are off are so too: only more. Not where the `gap` of all is hardly worth a word.
+    Where no class is miscalibrated (`ClassGap.is_miscalibrated`) the verdict stays, and there is no
+    sentence. Otherwise no headline may say that all is well. "Over-confident" or "under-confident"
+    stays as it is if all miscalibrated classes err in the same direction, unless the `gap` of all
+    rows is hardly worth a word.
     """
-    if gaps is None or not gaps.off:
+    if gaps is None or not gaps.miscalibrated:
         return of_all, ()
 
     kind, sentence = of_all
     reason = f"{LEADS[kind]}: {named_classes(gaps)}"
     if kind in ("over", "under"):
-        misleads = abs(gap) < MIN_GAP or any(each.gap.value * gap < 0 for each in gaps.off)
+        misleads = abs(gap) < MIN_GAP or any(
+            each.gap.value * gap < 0 for each in gaps.miscalibrated
+        )
         ending = " on average, but classes differ" if misleads else ""
         return GapVerdict(kind, sentence + ending), (reason,)
-    if kind == "unclear":  # what cannot be told is of the average
+    if kind == "unclear":  # only the average is unclear
         unsure = sentence[:1].lower() + sentence[1:]
         return GapVerdict("uneven", f"Not right for every class; on average, {unsure}"), (reason,)
     return GapVerdict("uneven", HEADLINES[kind]), (reason,)
 
 
 def named_classes(gaps: ClassGaps) -> str:
-    """Name the classes that are off, the largest gap first, and say what the intervals hold for."""
-    off = gaps.off
+    """Name the miscalibrated classes, the largest gap first, with their intervals."""
+    off = gaps.miscalibrated
     named = [described(each) for each in off[:MAX_NAMED]]
     first = (
         f"{named[0][0]} is {named[0][1]} points "
@@ -66,7 +69,7 @@ def named_classes(gaps: ClassGaps) -> str:
 
 
 def described(each: ClassGap) -> tuple[str, str, str]:
-    """Return how a class is called, how wrong its confidence is, and the interval of that size."""
+    """Return the name of a class, how wrong its confidence is, and the interval of that size."""
     name = f"class {each.name}" if each.name.isdigit() else f"`{each.name}`"
     value, low, high = each.gap
     assert low is not None and high is not None

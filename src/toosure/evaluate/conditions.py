@@ -5,16 +5,16 @@ import re
 from dataclasses import dataclass
 
 from toosure.evaluate.estimates import Estimate
-from toosure.evaluate.evaluation import Evaluation, metric_keys
+from toosure.evaluate.result import Evaluation, metric_keys
 from toosure.sentences import did_you_mean
 from toosure.verdicts import plural
 
-# Where numbers lie that are no share: the others are between 0 and 1.
+# Ranges of numbers that are not shares; all others lie between 0 and 1.
 RANGES = {"gap": (-1.0, 1.0), "brier": (0.0, 2.0), "debiased_ece": (-1.0, 1.0), "skce": (-2.0, 2.0)}
 UNBOUNDED = {key for key in metric_keys() if key.startswith(("nll", "brier_"))} | {
     *("entropy", "binary_entropy", "mmce", "kde_ece", "dece", "sece", "rmsce", "class_gap")
 }
-MIN_DRAWN = 5  # rows, or groups of rows: of fewer no condition is said to hold
+MIN_DRAWN = 5  # rows, or groups of rows: with fewer no condition holds
 FORM = re.compile(r"^\s*(\w+)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*$")
 
 
@@ -42,12 +42,12 @@ def known_names() -> list[str]:
 
 
 def metric_of(condition: Condition) -> str | None:
-    """Return the metric that a condition needs; None where every evaluation has its number."""
+    """Return the metric that a condition needs; None if every evaluation has its number."""
     return {"gap": None, "binary_brier": "brier"}.get(condition.name, condition.name)
 
 
 def parse_condition(text: str) -> Condition:
-    """Read `NAME > NUMBER` or `NAME < NUMBER`, or say what is wrong with it.
+    """Read `NAME > NUMBER` or `NAME < NUMBER`; raise if it is neither.
 
     >>> parse_condition("ece > 0.05")
     Condition(name='ece', above=True, bound=0.05, text='ece > 0.05')
@@ -55,7 +55,7 @@ def parse_condition(text: str) -> Condition:
     match = FORM.match(text)
     if match is None:
         raise ValueError(
-            f"{text!r} is no condition: write NAME > NUMBER or NAME < NUMBER, as ece > 0.05; "
+            f"{text!r} is not a condition: write NAME > NUMBER or NAME < NUMBER, as ece > 0.05; "
             f"names are {', '.join(known_names())}"
         )
 
@@ -67,7 +67,7 @@ def parse_condition(text: str) -> Condition:
     try:
         bound = float(number)
     except ValueError:
-        raise ValueError(f"{text!r}: {number!r} is no number") from None
+        raise ValueError(f"{text!r}: {number!r} is not a number") from None
 
     condition = Condition(name, comparison[0] == ">", bound, " ".join(text.split()))
     check_possible(condition)
@@ -75,7 +75,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def check_possible(condition: Condition) -> None:
-    """Refuse a bound that no number reaches, as `ece > 5` where 5 points are meant."""
+    """Refuse a bound that no number reaches, such as `ece > 5` instead of 0.05."""
     if condition.name in UNBOUNDED:
         return
     low, high = RANGES.get(condition.name, (0.0, 1.0))
@@ -87,15 +87,15 @@ def check_possible(condition: Condition) -> None:
 
 
 def judge(condition: Condition, result: Evaluation) -> Judgement:
-    """Say whether a condition holds with the whole interval; a ValueError if it is not known.
+    """Judge whether a condition holds over the whole interval; raise if its number is missing.
 
-    Of very few rows noise says anything: none holds.
+    With very few rows a number is only noise, and no condition holds.
     """
     estimate = result.number(condition.name)
     if estimate is None:
         reason = result.left_out.get(condition.name, "it was not measured")
         if condition.name == "binary_brier":
-            reason = "it is of two classes; of others, name brier"
+            reason = "it needs two classes; name brier otherwise"
         raise ValueError(f"{condition.text}: {condition.name} is not known ({reason})")
     if math.isnan(estimate.value):
         raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")
@@ -103,8 +103,9 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
     drawn = result.n if result.groups is None else result.groups
     if drawn < MIN_DRAWN:
         noun = plural(drawn, "row" if result.groups is None else "group")
+        verb = "is" if drawn == 1 else "are"
         found = f"{condition.name} is {estimate.value:.4g}"
-        sentence = f"passes: {condition.text} cannot be told of {drawn} {noun} ({found})"
+        sentence = f"passes: {drawn} {noun} {verb} too few to decide on {condition.text} ({found})"
         return Judgement(False, sentence)
 
     low, high = estimate.ends
@@ -113,7 +114,7 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
 
 
 def sentence_of(condition: Condition, estimate: Estimate, level: float, holds: bool) -> str:
-    """Say what was found and what follows."""
+    """Return a sentence with the number, its interval and the outcome."""
     found = f"{condition.name} is {estimate.value:.4g}"
     if estimate.has_interval:
         low, high = estimate.ends

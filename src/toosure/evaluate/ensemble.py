@@ -1,4 +1,4 @@
-"""Average the predictions of finished runs: the mixture, its members, and what each adds."""
+"""Average the predictions of finished runs: the mixture, its members, and what each one adds."""
 
 import math
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from toosure.binary import one_column
 from toosure.ensembles import disagreement, log_mean_probability, mean_pairwise_kl
 from toosure.evaluate.by_kind import evaluate
 from toosure.evaluate.class_one import class_one_view
-from toosure.evaluate.paired import check_same_classes, check_same_rows
+from toosure.evaluate.matching_rows import check_same_classes, check_same_rows
 from toosure.evaluate.result import Evaluation
 from toosure.metrics import ece_from_confidence, nll
 from toosure.predictions import Predictions, from_logits
 from toosure.predictions.labels import numbered_otherwise
 
 Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
-Numbers = dict[str, float]
 
 
-class OtherRows(ValueError):
-    """Say that predictions are not of the same rows."""
+class DifferentRowsError(ValueError):
+    """Predictions are not of the same rows."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member: how it does alone, and what the mixture of the others lacks without it.
+    """One member: its numbers alone, and how much the mixture gains by it.
 
-    `adds` is the NLL of the mixture without the member minus that with it: above 0 it helps.
+    `nll_gain` is the NLL of the mixture without the member minus the NLL with it: a member with a
+    gain above 0 helps.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Member:
     nll: float
     ece: float
     gap: float  # mean confidence minus accuracy; of P(class 1), its mean minus the frequency
-    adds: float | None  # None where it is the only one
+    nll_gain: float | None  # None where it is the only one
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Ensemble:
     """Several sets of predictions of the same rows, averaged."""
 
     predictions: Mapping[Split, Predictions]  # of the mixture
-    judged: Split  # which of them the numbers are of
+    judged: Split  # the split that the numbers are from
     evaluation: Evaluation
     members: tuple[Member, ...]
     disagreement: float  # share of pairs of members that predict different classes
@@ -56,7 +56,7 @@ class Ensemble:
 
     @property
     def sentence(self) -> str:
-        """Say what averaging did."""
+        """A sentence: NLL and ECE of the members and of their mixture."""
         mean = sum(member.nll for member in self.members) / len(self.members)
         own = self.evaluation.metrics["nll"].value
         errors = sum(member.ece for member in self.members) / len(self.members)
@@ -101,7 +101,7 @@ def average_predictions(
 
     >>> rows = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]]
     >>> both = {name: {"": from_logits(rows, [0, 1, 1])} for name in ("a", "b")}
-    >>> average_predictions(both, "", only=["nll", "ece"]).disagreement
+    >>> average_predictions(both, "", metrics=["nll", "ece"]).disagreement
     0.0
     """
     if len(members) < 2:
@@ -109,12 +109,12 @@ def average_predictions(
     if any(judged not in of for of in members.values()):
         raise ValueError(f"not every member has predictions of {judged or 'these rows'}")
 
-    # Runs may be validated on other rows than they share: such a split has no mixture.
+    # Runs may have different validation rows: such a split has no mixture.
     first = next(iter(members.values()))
     mixed = {judged: mixture({name: of[judged] for name, of in members.items()})}
     for split in first:
         if split != judged and all(split in of for of in members.values()):
-            with suppress(OtherRows):
+            with suppress(DifferentRowsError):
                 mixed[split] = mixture({name: of[split] for name, of in members.items()})
 
     alone = {name: of[judged] for name, of in members.items()}
@@ -131,7 +131,7 @@ def average_predictions(
 
 
 def mixture(members: Mapping[str, Predictions]) -> Predictions:
-    """Return the mixture of predictions of the same rows; raise where they are of others."""
+    """Return the mixture of predictions; raise if they are not of the same rows."""
     names = list(members)
     first = members[names[0]]
     logits = [logits_in(name, each) for name, each in members.items()]
@@ -143,7 +143,7 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
         try:
             check_same_rows(first_named, named)
         except ValueError as error:
-            raise OtherRows(
+            raise DifferentRowsError(
                 f"{name} was judged on other rows than {names[0]}: members of an ensemble need the "
                 f"same data, split and order ({error})"
             ) from error
@@ -159,9 +159,9 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
 def member_rows(
     members: Mapping[str, Predictions], logits: Tensor, mixed: Evaluation
 ) -> list[Member]:
-    """Return the numbers of each member: alone, and by what the others lack without it.
+    """Return the numbers of each member: alone, and how much the mixture gains by it.
 
-    Calibration is that of the predicted class or of P(class 1), as the mixture's is.
+    Calibration is judged as for the mixture: by the predicted class or by P(class 1).
     """
     labels = as_labels(next(iter(members.values())))
     whole = float(nll(log_mean_probability(logits), labels))
@@ -178,7 +178,7 @@ def member_rows(
                 nll=float(nll(logits[place], labels)),
                 ece=float(ece_from_confidence(*pair, mixed.bins, mixed.edge)),
                 gap=float(pair[0].double().mean() - pair[1].double().mean()),
-                adds=float(nll(log_mean_probability(others), labels)) - whole,
+                nll_gain=float(nll(log_mean_probability(others), labels)) - whole,
             )
         )
     return rows

@@ -1,4 +1,4 @@
-"""Estimates of confidences and hits: accuracy, the gap, the ECE of chance and its change."""
+"""Estimates from confidences and hits: accuracy, the gap, the ECE of chance, changes of the ECE."""
 
 import math
 from typing import NamedTuple
@@ -7,20 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import (
-    equal_width_edges,
-    reliability_from_confidence,
-    wilson_interval,
-)
+from toosure.chance import FineCells, chance_errors, fine_cells
+from toosure.metrics.binned import equal_width_edges, wilson_interval
+from toosure.metrics.interval_ends import Interval
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 
 MAX_DRAWN = 1 << 22  # counts of cells that are drawn at a time
-CELLS = 256  # about so many cells of equal confidence are resampled, from 8 to 64 per bin
 
 
 class Estimate(NamedTuple):
-    """A value with its interval; None where none was taken."""
+    """A value with its interval; the ends are None if it has no interval."""
 
     value: float
     low: float | None = None
@@ -38,19 +35,25 @@ class Estimate(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends of the interval; the value itself where there is none."""
+        """Both ends of the interval, or the value twice if it has no interval."""
         if not self.has_interval:
             return self.value, self.value
         assert self.low is not None and self.high is not None
         return self.low, self.high
 
     def as_json(self) -> list[float | None]:
-        """Return value, low and high; None where there is none or it is not finite."""
+        """Return value, low and high; None for what is missing or not finite."""
         return [v if v is not None and math.isfinite(v) else None for v in self]
 
 
+def estimate_of(interval: Interval) -> Estimate:
+    """Return an interval as plain numbers; ends that are NaN are left out."""
+    value, low, high = (float(each) for each in interval)
+    return Estimate(value) if math.isnan(low) or math.isnan(high) else Estimate(value, low, high)
+
+
 def single_level(level: float, count: int) -> float:
-    """Return the level of one of `count` intervals that hold together at `level` (Bonferroni)."""
+    """Return the level of each of `count` intervals that hold jointly at `level` (Bonferroni)."""
     return 1 - (1 - level) / count
 
 
@@ -62,30 +65,27 @@ def hit_rate(correct: Tensor, level: float) -> Estimate:
     return Estimate(float(hits / n), low, high)
 
 
-def fine_cells(predictions: Predictions, bins: int, edge: str) -> tuple[np.ndarray, ...]:
-    """Return counts, hits and mean confidence of some cells per bin: all that resampling needs."""
-    cells = bins * min(64, max(8, -(-CELLS // bins)))
-    fine = reliability_from_confidence(predictions.confidence, predictions.correct, cells, edge)
-    counts = fine.counts.cpu().numpy()
-    mean = fine.confidence.nan_to_num().cpu().numpy()
-    hits = (fine.counts * fine.accuracy.nan_to_num()).round().long().cpu().numpy()
-    return counts, hits, mean.clip(0, 1)
+def cells_of(predictions: Predictions, bins: int, edge: str) -> FineCells:
+    """Count the rows of predictions in fine cells of each bin."""
+    confidence = predictions.confidence.detach().cpu().numpy()
+    return fine_cells(confidence, predictions.correct.cpu().numpy(), bins, edge)
 
 
 def confidence_gap(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
     """Return mean confidence minus accuracy, above 0 where too sure, with its interval.
 
     A Bayesian bootstrap (Rubin 1981) with one imaginary row of mean confidence, right for the low
-    end and wrong for the high one: where all confidences are equal that is the exact interval of
-    Clopper & Pearson (1934), which knows that ten right rows of ten do not show an accuracy of 1.
-    It is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
+    end and wrong for the high one. If all confidences are equal, this is the exact interval of
+    Clopper & Pearson (1934), for which ten right rows of ten do not mean an accuracy of 1. The
+    interval is widened to hold 0 where hits drawn from the confidences show such a gap by chance.
     Rows are resampled by cells of nearly equal confidence (to 1/256), whatever n is.
     """
     generator = np.random.default_rng(seed)
     tails = (0.5 - level / 2, 0.5 + level / 2)
     n = predictions.n
-    counts, hits, mean = fine_cells(predictions, 16, "right")
-    claimed = counts @ mean / n
+    cells = cells_of(predictions, 16, "right")
+    counts, hits, mean = (each.ravel() for each in cells)
+    mean_confidence = counts @ mean / n
 
     # Rows that are right have a gap of confidence - 1, the others of confidence.
     sizes = np.concatenate([hits, counts - hits])
@@ -95,10 +95,10 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
 
     weights = generator.standard_gamma(np.append(sizes, 1), (samples, len(sizes) + 1))
     weights /= weights.sum(1, keepdims=True)
-    ends = [weights @ np.append(gaps, claimed - hit) for hit in (1, 0)]
+    ends = [weights @ np.append(gaps, mean_confidence - hit) for hit in (1, 0)]
     low, high = (np.quantile(end, tail) for end, tail in zip(ends, tails, strict=True))
 
-    by_chance = claimed - generator.binomial(counts, mean, (samples, len(counts))).sum(1) / n
+    by_chance = mean_confidence - cells.drawn_hits(generator, samples).sum((1, 2)) / n
     lowest, highest = np.quantile(by_chance, tails)
     return Estimate(
         float(value), float(min(low, value - highest)), float(max(high, value - lowest))
@@ -108,14 +108,8 @@ def confidence_gap(predictions: Predictions, level: float, seed: int, samples: i
 def calibrated_ece(
     predictions: Predictions, bins: int, edge: str, level: float, seed: int, samples: int
 ) -> Estimate:
-    """Return the ECE of labels drawn from the confidences themselves: its mean and interval.
-
-    Consistency resampling (Bröcker & Smith 2007); hits are binomial in each cell of a bin.
-    """
-    counts, _, mean = fine_cells(predictions, bins, edge)
-    hits = np.random.default_rng(seed).binomial(counts, mean, (samples, len(counts)))
-    gaps = (counts * mean - hits).reshape(samples, bins, -1).sum(2)
-    errors = np.abs(gaps).sum(1) / predictions.n
+    """Return the ECE of labels drawn from the confidences themselves: its mean and interval."""
+    errors = chance_errors(cells_of(predictions, bins, edge), seed, samples)
     low, high = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2])
     return Estimate(float(errors.mean()), float(low), float(high))
 
@@ -125,15 +119,15 @@ def ece_change(
 ) -> Estimate:
     """Return ECE after minus before on the same rows, with its interval; a single row has none.
 
-    Rows are resampled in pairs, by the bins and hits they have before and after, so that many rows
-    cost no more than few. `paired_change` takes whole groups of rows.
+    Rows are resampled in pairs, by their bins and hits before and after, so that many rows cost no
+    more than few. `paired_change` resamples whole groups of rows.
     """
     sides = [binned_rows(side, bins) for side in (before, after)]
     keys = sides[0][0] * 2 * bins + sides[1][0]
     cells, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     n = len(inverse)
 
-    # Each side's mean gap of every cell, the cells in the order of its bins, and where each begins.
+    # For each side: the mean gap of every cell, the cells in the order of bins, and their starts.
     layouts = []
     for (_, gaps), cell_keys in zip(sides, divmod(cells, 2 * bins), strict=True):
         order = np.argsort(cell_keys // 2, kind="stable")
@@ -141,7 +135,7 @@ def ece_change(
         layouts.append(((np.bincount(inverse, gaps) / counts)[order], order, begins))
 
     def changes(draws: np.ndarray) -> np.ndarray:
-        """Return ECE after minus before of draws of cells, (draws,)."""
+        """Return ECE after minus before for draws of cells, (draws,)."""
         old, new = (
             np.abs(np.add.reduceat(draws[:, order] * gaps, begins, axis=1)).sum(1) / n
             for gaps, order, begins in layouts
@@ -160,16 +154,16 @@ def ece_change(
 
 
 def both_intervals(value: float, low: float, high: float) -> tuple[float, float]:
-    """Return the ends that hold the "percentile" interval [low, high] and the "basic" one.
+    """Return ends that hold the "percentile" interval [low, high] and the "basic" one.
 
-    Noise makes a calibration error larger, and resampling does so again: of the change of such an
+    Noise makes a calibration error larger, and resampling does so again. For the change of such an
     error the first interval errs to one side and the second, [2v - high, 2v - low], to the other.
     """
     return float(min(low, 2 * value - high)), float(max(high, 2 * value - low))
 
 
 def binned_rows(predictions: Predictions, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return twice each row's bin (a, b] plus its hit, and its confidence less that hit."""
+    """Return two numbers per row: twice its bin (a, b] plus its hit, and confidence minus hit."""
     confidence = predictions.confidence
     index = torch.bucketize(confidence, equal_width_edges(bins, confidence)[1:-1])
     hits = predictions.correct.long()

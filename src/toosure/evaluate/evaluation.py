@@ -1,7 +1,6 @@
 """Evaluate predictions: every metric with its interval, the gap, and one row per class."""
 
 import inspect
-import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -10,14 +9,18 @@ from torch import Tensor
 from toosure import metrics
 from toosure.evaluate.class_gaps import gaps_by_class
 from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
-from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
+from toosure.evaluate.estimates import (
+    Estimate,
+    calibrated_ece,
+    confidence_gap,
+    estimate_of,
+    hit_rate,
+)
 from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
 from toosure.evaluate.per_class import class_rows
-from toosure.evaluate.result import Evaluation as Evaluation
-from toosure.evaluate.result import metric_keys as metric_keys
-from toosure.evaluate.result import wanted_keys
+from toosure.evaluate.result import Evaluation, wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
-from toosure.metrics.inputs import check_level
+from toosure.metrics.inputs import check_level, known_outputs
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
 
@@ -28,34 +31,36 @@ MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for e
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
 PARTS = ("_calibration", "_refinement")
+# Read probabilities as they came: exp(log p) may cross the edge of a bin or break a tie.
+READ_PROBABILITIES = ("classwise_ece", "auroc_ovr", "auroc_ovr_binned", "skce")
 Metric = Callable[..., Tensor]
 Bootstrap = dict[str, Any]  # level, seed and samples
 
 
 def check_level_and_bins(level: float, bins: int) -> None:
-    """Raise unless intervals of this level can be resampled over so many bins."""
+    """Raise unless intervals at this level can be resampled over this number of bins."""
     check_level(level)
     if not 1 <= bins <= MAX_BINS:
         raise ValueError(f"bins must be from 1 to {MAX_BINS:,}; got {bins}")
 
 
-def metric_of(key: str, inputs: str = "") -> Metric | None:
-    """Return the function of a metric: of logits, or with `inputs` of confidences or probabilities.
+def metric_of(key: str, from_confidence: bool = False) -> Metric | None:
+    """Return the function of a metric, of logits or of confidences; None if there is none.
 
-    >>> metric_of("ece").__name__, metric_of("ece", "confidence").__name__
+    >>> metric_of("ece").__name__, metric_of("ece", from_confidence=True).__name__
     ('ece', 'ece_from_confidence')
     """
-    name = f"{key}_from_{inputs}" if inputs else key
+    name = f"{key}_from_confidence" if from_confidence else key
     metric = getattr(metrics, name, None)
     return metric if callable(metric) else None
 
 
 def confidence_is_enough(key: str) -> bool:
-    """Whether a metric can be taken of confidences alone."""
+    """Whether a metric can be computed from confidences alone."""
     quantity = QUANTITIES[key]
     if metric_of(key) is None:
         return not {"logits", "labels"} & set(quantity.takes) and bool(quantity.compute)
-    of_confidence = metric_of(key, "confidence") is not None and not quantity.needs_classes
+    of_confidence = metric_of(key, from_confidence=True) is not None and not quantity.needs_classes
     return key == "accuracy" or of_confidence
 
 
@@ -65,13 +70,13 @@ def evaluate_classes(
     bins: int,
     edge: str,
     bootstrap: Bootstrap,
-    only: Collection[str] | None = None,
+    wanted: Collection[str] | None = None,
 ) -> Evaluation:
     """Measure the predicted class, or P(class 1), of one label per row."""
-    # What is judged: confidence and hits of the predicted class, or P(class 1) and its truth.
+    # Judged are confidence and hits of the predicted class, or P(class 1) and its truth.
     judged = class_one_view(predictions) if of_class_one else predictions
 
-    keys = wanted_keys(only)
+    keys = wanted_keys(wanted)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
     if of_class_one:
         why = "is of the predicted class: say top_label=True, or --top-label"
@@ -101,7 +106,7 @@ def evaluate_classes(
         table=reliability_from_confidence(
             judged.confidence, judged.correct, bins, edge, level=bootstrap["level"]
         ),
-        per_class=class_rows(predictions, bins, edge) if only is None else (),
+        per_class=class_rows(predictions, bins, edge) if wanted is None else (),
         class_one=of_class_one,
         top_gap=gap_of(predictions, bootstrap) if of_class_one else None,
         groups=None if groups is None else int(groups.max()) + 1,
@@ -117,13 +122,13 @@ def gap_of(predictions: Predictions, bootstrap: Bootstrap) -> Estimate:
 
 
 def chance_of(predictions: Predictions, bins: int, edge: str, bootstrap: Bootstrap) -> Estimate:
-    """Return the ECE that chance gives, of independent rows or of groups."""
+    """Return the ECE that chance gives, over independent rows or over groups."""
     take = calibrated_ece if predictions.groups is None else grouped_chance
     return take(predictions, bins, edge, **bootstrap)
 
 
 def reason_against(key: str, predictions: Predictions) -> str | None:
-    """Say why a metric cannot be taken of these predictions; None if it can."""
+    """Return why a metric cannot be computed for these predictions; None if it can."""
     n = predictions.n
     classes = predictions.classes or 1
     if predictions.logits is None and not confidence_is_enough(key):
@@ -151,7 +156,7 @@ def estimate(
     if metric_of(key) is None:
         return Estimate(value_by_table(key, predictions, bins))
 
-    metric, pair, of_confidence = metric_and_arguments(key, predictions)
+    metric, inputs = metric_and_inputs(key, predictions)
     options: dict[str, Any] = {}
     if QUANTITIES[key].binned:
         options["bins"] = bins
@@ -159,51 +164,41 @@ def estimate(
             options["edge"] = edge
 
     resampled = QUANTITIES[key].resampled
-    too_slow = resampled == "calls" and pair[0].numel() > MAX_CALL_NUMBERS
+    too_slow = resampled == "calls" and next(iter(inputs.values())).numel() > MAX_CALL_NUMBERS
     if not resampled or too_slow:
-        return Estimate(float(metric(*pair, **options)))
+        with known_outputs():
+            return Estimate(float(metric(**inputs, **options)))
 
     samples = bootstrap["samples"]
     if resampled == "calls":
         samples = min(MAX_CALLS, samples)
     resample: Callable[..., metrics.Interval] = metrics.confidence_interval
-    if of_confidence:
+    if "confidence" in inputs:
         resample = metrics.confidence_interval_from_confidence
-    options |= bootstrap | {"samples": samples}
-    if predictions.groups is not None:
-        resample = metrics.cluster_interval
-        if of_confidence:
-            resample = metrics.cluster_interval_from_confidence
-        options["groups"] = predictions.groups
-    value, low, high = map(float, resample(metric, *pair, **options))
-    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
+    options |= bootstrap | {"samples": samples, "groups": predictions.groups}
+    with known_outputs():
+        return estimate_of(resample(metric, **inputs, **options))
 
 
-def metric_and_arguments(
-    key: str, predictions: Predictions
-) -> tuple[Metric, tuple[Tensor, Tensor], bool]:
-    """Return a metric, what to call it with, and whether that is (confidence, correct).
-
-    Probabilities are taken as they came: exp(log p) may cross the edge of a bin and break ties.
-    """
-    of_confidence = metric_of(key, "confidence") if confidence_is_enough(key) else None
-    # Logits rank rows that their confidence, rounded to 1, no longer does.
+def metric_and_inputs(key: str, predictions: Predictions) -> tuple[Metric, dict[str, Tensor]]:
+    """Return a metric, and the inputs to call it with: confidences where they are enough."""
+    of_confidence = metric_of(key, from_confidence=True) if confidence_is_enough(key) else None
+    # Logits still rank rows where confidence is rounded to 1.
     ranks_logits = predictions.kind == "logits" and QUANTITIES[key].group == "Ranking"
     if of_confidence and not ranks_logits:
-        return of_confidence, (predictions.confidence, predictions.correct), True
+        pair = {"confidence": predictions.confidence, "correct": predictions.correct}
+        return of_confidence, pair
 
     assert predictions.logits is not None and predictions.labels is not None
-    of_probabilities = metric_of(key, "probabilities")
-    if of_probabilities and predictions.probs is not None:
-        return of_probabilities, (predictions.probs, predictions.labels), False
-
     metric = metric_of(key)
     assert metric is not None
-    return metric, (predictions.logits, predictions.labels), False
+    if key in READ_PROBABILITIES and predictions.probs is not None:
+        return metric, {"probs": predictions.probs, "labels": predictions.labels}
+    return metric, {"logits": predictions.logits, "labels": predictions.labels}
 
 
 def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
-    """Return a quantity that is no function of `toosure.metrics`, as the watch computes it."""
+    """Return a quantity that is not in `toosure.metrics`, computed as in a watch."""
     quantity = QUANTITIES[key]
     known = {
         "logits": predictions.logits,
@@ -218,7 +213,7 @@ def value_by_table(key: str, predictions: Predictions, bins: int) -> float:
 def score_parts(
     predictions: Predictions, keys: Sequence[str], left_out: dict[str, str]
 ) -> dict[str, Estimate]:
-    """Return what of each score is calibration and what refinement, without intervals."""
+    """Return the calibration and the refinement part of each score, without intervals."""
     estimates = {}
     for name, split_of in SCORE_SPLITS.items():
         if f"{name}_calibration" in keys and f"{name}_calibration" not in left_out:

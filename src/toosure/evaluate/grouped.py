@@ -1,12 +1,18 @@
-"""Estimates of rows that come in groups: whole sequences, images or people are resampled."""
+"""Estimates where rows come in groups: whole sequences, images or people are resampled."""
 
 import torch
 
-from toosure.evaluate.estimates import Estimate, calibrated_ece, confidence_gap, hit_rate
+from toosure.evaluate.estimates import (
+    Estimate,
+    calibrated_ece,
+    confidence_gap,
+    estimate_of,
+    hit_rate,
+)
 from toosure.metrics.binned import equal_width_edges, error_of
-from toosure.metrics.cluster_intervals import interval_around, mean_offsets
 from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.grouped_bins import group_bin_sums, sums_and_replicas, without_gaps
+from toosure.metrics.mean_interval import mean_over_groups
 from toosure.predictions import Predictions
 
 
@@ -14,9 +20,7 @@ def grouped_mean(
     values: torch.Tensor, groups: torch.Tensor, level: float, seed: int, samples: int
 ) -> Estimate:
     """Return the mean over rows with an interval over groups."""
-    offsets = mean_offsets(values.double(), groups, seed, samples)
-    interval = interval_around(values.double().mean(), offsets, groups, level)
-    return Estimate(*(float(each) for each in interval))
+    return estimate_of(mean_over_groups(values.double(), groups, level, seed, samples))
 
 
 def grouped_hit_rate(predictions: Predictions, level: float, seed: int, samples: int) -> Estimate:
@@ -37,10 +41,10 @@ def grouped_gap(predictions: Predictions, level: float, seed: int, samples: int)
 
 
 def widened_to(of_groups: Estimate, of_rows: Estimate) -> tuple[float, float, float]:
-    """Return value and ends of an interval over groups, widened to hold that over rows.
+    """Never report a narrower interval than for independent rows.
 
-    Rows of a group are alike: nothing is known better than if they were independent. And groups
-    whose rows are all right, or all wrong, do not vary when they are resampled.
+    Rows of a group are alike, so they never say more than independent rows. And groups of rows that
+    are all right, or all wrong, do not vary when they are resampled.
     """
     (low, high), (lower, higher) = of_groups.ends, of_rows.ends
     return of_groups.value, min(low, lower), max(high, higher)
@@ -51,8 +55,8 @@ def grouped_chance(
 ) -> Estimate:
     """Return the ECE that a calibrated model with groups as noisy as these shows by chance.
 
-    Each bin's gap is taken away from the resampled groups: what is left is their noise. It is no
-    less than that of independent rows.
+    Each bin's gap is subtracted from the resampled groups, which leaves their noise. The result is
+    never less than for independent rows.
     """
     groups = predictions.groups
     assert groups is not None

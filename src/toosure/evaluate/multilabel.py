@@ -3,14 +3,13 @@
 `metrics.multilabel` measures; here the numbers become an evaluation with sentences and JSON.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.estimates import Estimate, estimate_of
 from toosure.metrics.binned import Reliability
 from toosure.metrics.inputs import ArrayLike
-from toosure.metrics.intervals import Interval
+from toosure.metrics.interval_ends import Interval
 from toosure.metrics.multilabel import (
     LabelCalibration,
     as_multilabel,
@@ -18,10 +17,9 @@ from toosure.metrics.multilabel import (
     pooled_table,
 )
 from toosure.sentences import listed
-from toosure.verdicts import MAX_HALF_WIDTH, plural, signed
+from toosure.verdicts import MAX_HALF_WIDTH, Verdict, plural, signed
 
 MAX_NAMED = 5  # labels that the verdict names
-MEASURES = ("ece", "smece", "brier", "nll")
 
 
 class LabelRow(NamedTuple):
@@ -40,17 +38,9 @@ class LabelRow(NamedTuple):
     fault: str  # "too high", "too low", "uneven", or empty
 
 
-class MultilabelVerdict(NamedTuple):
-    """A sentence, its class, and the sentences that back it."""
-
-    kind: str  # "over", "under", "uneven", "fine" or "unclear"
-    sentence: str
-    reasons: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class MultilabelEvaluation:
-    """What is known of independent labels: each of them, and all entries pooled."""
+    """The numbers of independent labels: each label, and all entries pooled."""
 
     source: str
     n: int
@@ -63,23 +53,19 @@ class MultilabelEvaluation:
     worst: tuple[LabelRow, ...]  # the labels with a fault, largest ECE first
 
     @property
-    def verdict(self) -> MultilabelVerdict:
-        """Name the labels that chance does not explain, and what it rests on."""
+    def verdict(self) -> Verdict:
+        """The labels that chance does not explain, and the reasons."""
         count = len(self.labels)
         reasons = (pooled_sentence(self), correction_sentence(self))
         if self.worst:
             subject = f"{len(self.worst)} of {count} {plural(count, 'label')}"
             verb = "is" if len(self.worst) == 1 else "are"
             sentence = f"{subject} {verb} miscalibrated: {worst_named(self.worst)}"
-            return MultilabelVerdict(direction(self.worst), sentence, reasons)
+            return Verdict(direction(self.worst), sentence, reasons)
 
         if self.pooled["gap"].half <= MAX_HALF_WIDTH:
-            return MultilabelVerdict(
-                "fine", f"No label of {count} is miscalibrated beyond chance", reasons
-            )
-        return MultilabelVerdict(
-            "unclear", f"Cannot tell with {self.n:,} {plural(self.n, 'row')}", reasons
-        )
+            return Verdict("fine", f"No label of {count} is miscalibrated beyond chance", reasons)
+        return Verdict("unclear", f"Cannot tell with {self.n:,} {plural(self.n, 'row')}", reasons)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the verdict, the pooled measures and every label."""
@@ -133,26 +119,12 @@ def evaluate_multilabel(
 
 
 def row_of(label: LabelCalibration) -> LabelRow:
-    """Return a label with plain numbers."""
-    return LabelRow(
-        name=label.name,
-        samples=label.samples,
-        frequency=label.frequency,
-        probability=label.probability,
-        gap=estimate_of(label.gap),
-        ece=estimate_of(label.ece),
-        smece=estimate_of(label.smece),
-        brier=estimate_of(label.brier),
-        nll=estimate_of(label.nll),
-        adjusted_p=label.adjusted_p,
-        fault=label.fault,
-    )
-
-
-def estimate_of(interval: Interval) -> Estimate:
-    """Return an interval as numbers, without ends where they are NaN."""
-    value, low, high = (float(each) for each in interval)
-    return Estimate(value) if math.isnan(low) or math.isnan(high) else Estimate(value, low, high)
+    """Return a label with plain numbers, field by field."""
+    fields: dict[str, Any] = label._asdict()
+    for name, value in fields.items():
+        if isinstance(value, Interval):
+            fields[name] = estimate_of(value)
+    return LabelRow(**fields)
 
 
 def worst_named(worst: tuple[LabelRow, ...]) -> str:
@@ -174,7 +146,7 @@ def worst_named(worst: tuple[LabelRow, ...]) -> str:
 
 
 def direction(worst: tuple[LabelRow, ...]) -> str:
-    """Return "over" where all faults are too high, "under" where too low, else "uneven"."""
+    """Return "over" if all faults are too high, "under" if too low, otherwise "uneven"."""
     faults = {row.fault for row in worst}
     if faults == {"too high"}:
         return "over"
@@ -182,7 +154,7 @@ def direction(worst: tuple[LabelRow, ...]) -> str:
 
 
 def pooled_sentence(result: MultilabelEvaluation) -> str:
-    """Say how all entries together are."""
+    """Return a sentence on gap and ECE of all entries together."""
     gap = result.pooled["gap"]
     ece = result.pooled["ece"]
     interval = ""
@@ -196,7 +168,7 @@ def pooled_sentence(result: MultilabelEvaluation) -> str:
 
 
 def correction_sentence(result: MultilabelEvaluation) -> str:
-    """Say how many labels were taken into account."""
+    """Return a sentence on the correction for many labels."""
     return (
         "A label is named where its gap or its ECE is larger than the largest that chance gives "
         f"among {len(result.labels)} calibrated labels in {100 * result.level:g} % of draws."

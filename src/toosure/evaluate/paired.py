@@ -1,4 +1,4 @@
-"""Two sets of predictions on the same rows: paired differences with intervals, and a verdict."""
+"""Compare two models on the same rows: paired differences with intervals, and a verdict."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from toosure.evaluate.estimates import Estimate, both_intervals
 from toosure.evaluate.evaluation import check_level_and_bins
+from toosure.evaluate.matching_rows import check_same_classes, check_same_rows
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.finite import json_ready
 from toosure.metrics.binned import Reliability, reliability_from_confidence
@@ -16,16 +17,14 @@ from toosure.metrics.group_draws import group_count, small_sample_factor
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
-from toosure.sentences import listed
 from toosure.verdicts import plural
 
 MANY_ROWS = 20_000  # from here on fewer replicas: each costs a few milliseconds
 FEW_SAMPLES = 400
-ID_COLUMNS = ("id", "ids", "uid", "uuid", "filename", "file", "path")
 
 
 class Difference(NamedTuple):
-    """One number of both files, and the second less the first with its interval."""
+    """One number of both files, and second minus first with its interval."""
 
     key: str
     first: float
@@ -34,7 +33,7 @@ class Difference(NamedTuple):
 
     @property
     def direction(self) -> int:
-        """1 where the second is better for sure, -1 where it is worse, 0 where it is open."""
+        """1 if the second is better for sure, -1 if it is worse for sure, 0 if it is open."""
         if self.change.low is None or self.change.high is None:
             return 0
         sign = 1 if QUANTITIES[self.key].better == "higher" else -1
@@ -57,17 +56,17 @@ class Comparison:
     checked: str  # how it is known that the rows are the same
     tables: tuple[Reliability, Reliability]
     judged: str = ""  # what the ECE is of, where there are two classes
-    class_one: bool = False  # whether calibration errors and tables are those of P(class 1)
-    groups: int | None = None  # how many were resampled in place of rows
+    class_one: bool = False  # whether calibration errors and tables are for P(class 1)
+    groups: int | None = None  # number of groups that were resampled instead of rows
 
     @property
     def resampled(self) -> str:
-        """What the intervals resample: rows, or whole groups."""
+        """What is resampled for the intervals: rows or whole groups."""
         return "rows" if self.groups is None else f"{self.groups:,} groups of rows"
 
     @property
     def sentence(self) -> str:
-        """Say which is better in what, and what is open."""
+        """A sentence: which model is better in which numbers, and what is open."""
         better = [d for d in self.differences if d.direction > 0]
         worse = [d for d in self.differences if d.direction < 0]
         if not better and not worse:
@@ -117,13 +116,13 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
     samples: int = 1000,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Comparison:
-    """Compare two models on the same rows: the second's numbers less the first's.
+    """Compare two models on the same rows: the numbers of the second minus the first.
 
-    Rows are resampled in pairs, whole sequences or images where rows belong to such; `told` hears
-    how many replicas are done. The changes of ECE and smECE hold both the "percentile" and the
-    "basic" interval, since noise pushes each error up (see `both_intervals`).
+    Rows are resampled in pairs, or whole groups where rows come in groups. `on_progress` is called
+    with the number of replicas that are done and the number of all. The intervals of the changes of
+    ECE and smECE hold both the "percentile" and the "basic" interval (see `both_intervals`).
 
     >>> from toosure.predictions import from_probs
     >>> sure = from_probs([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1]], [0, 1, 1])
@@ -141,7 +140,7 @@ def compare(
 
     replicas: dict[str, list[float]] = {score.key: [] for score in scores}
     for done, weights in enumerate(resampled_weights(first, seed, samples)):
-        told(done, samples)
+        on_progress(done, samples)
         for score in scores:
             replicas[score.key].append(score.change(weights))
 
@@ -167,7 +166,7 @@ def compare(
 
 
 def what_is_judged(first: Predictions, second: Predictions) -> str:
-    """Say what ECE and smECE are of, where there are two classes, and why; else nothing."""
+    """Return what ECE and smECE compare if there are two classes, and why; otherwise ""."""
     if first.classes != 2 or second.classes != 2:
         return ""
     if first.binary and second.binary:
@@ -177,73 +176,6 @@ def what_is_judged(first: Predictions, second: Predictions) -> str:
         named = second.source or "the second" if first.binary else first.source or "the first"
         reason = f", since {named} holds both classes"
     return f"ECE and smECE are of the predicted class{reason}"
-
-
-def check_same_rows(first: Predictions, second: Predictions) -> str:
-    """Refuse files of other rows; return how it is known that they are the same."""
-    both = f"{first.source or 'the first'} and {second.source or 'the second'}"
-    if first.n != second.n:
-        raise ValueError(
-            f"{both} have {first.n:,} and {second.n:,} rows: give the same rows in the same order"
-        )
-    known_by = ""
-    for column in ID_COLUMNS:
-        if column in first.extras and column in second.extras:
-            own, other = comparable(first.extras[column], second.extras[column])
-            if (own != other).any():
-                row = int(np.flatnonzero(own != other)[0])
-                raise ValueError(
-                    f"{both} are not of the same rows: row {row} has {column} {own[row]} and "
-                    f"{other[row]}; sort both by {column}"
-                )
-            known_by = f"same rows by {column!r}"
-            break
-
-    groups = [side.groups for side in (first, second) if side.groups is not None]
-    if len(groups) == 2 and not same_groups(*groups):
-        raise ValueError(f"{both} are not of the same rows: their rows come in other groups")
-
-    if first.labels is None or second.labels is None:
-        return known_by or "confidences only: that the rows are the same cannot be checked"
-    different = (first.labels != second.labels).nonzero().flatten()
-    if len(different):
-        row = int(different[0])
-        raise ValueError(
-            f"{both} are not of the same rows: {len(different):,} of {first.n:,} labels differ, "
-            f"first in row {row} ({int(first.labels[row])} and {int(second.labels[row])}); save "
-            "both in the same order"
-        )
-    return known_by or "same rows by their labels"
-
-
-def same_groups(first: Tensor, second: Tensor) -> bool:
-    """Whether rows come together alike. Numbers may differ: as text, 10 comes before 9.
-
-    >>> import torch
-    >>> same_groups(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]))
-    True
-    """
-    counts = group_count(first), group_count(second)
-    pairs = (first * counts[1] + second).unique()
-    return counts == (len(pairs), len(pairs))
-
-
-def comparable(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two columns as numbers where both are (7 and 7.0 are the same id), else as text."""
-    if all(column.dtype.kind in "biuf" for column in (first, second)):
-        return first, second
-    return first.astype(str), second.astype(str)
-
-
-def check_same_classes(first: Predictions, second: Predictions) -> None:
-    """Refuse files whose classes have other names, or stand in another order."""
-    own, other = (tuple(side.names) for side in (first, second))
-    numbers = tuple(map(str, range(max(len(own), len(other)))))  # of columns p_0, p_1: no names
-    if own and other and own != other and numbers not in (own, other):
-        raise ValueError(
-            f"{first.source or 'the first'} and {second.source or 'the second'} name or order "
-            f"their classes differently ({listed(own)} and {listed(other)}): make them the same"
-        )
 
 
 def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iterator[np.ndarray]:
@@ -264,10 +196,10 @@ def paired_change(
     seed: int,
     samples: int,
 ) -> Estimate:
-    """Return the change of one number, the second's less the first's, as `compare` does.
+    """Return the change of one number, second minus first, as `compare` does.
 
-    It takes any number and whole groups, row by row; `ece_change` takes the ECE of independent rows
-    from cells, which costs the same for any number of rows.
+    It works for any number and for whole groups, row by row. For the ECE of independent rows,
+    `ece_change` counts cells and costs the same for any number of rows.
     """
     score = next(each for each in paired_scores(first, second, bins)[0] if each.key == key)
     replicas = [score.change(weights) for weights in resampled_weights(first, seed, samples)]

@@ -9,8 +9,8 @@ import torch
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import binned_rows
 from toosure.metrics import aurc_from_confidence, ece_from_confidence, smece_from_confidence
-from toosure.metrics.bootstrap_cells import aurc_of_ranks
 from toosure.metrics.confidence import chunked_pairs, top_odds
+from toosure.metrics.rank_interval import aurc_of_ranks
 from toosure.metrics.ranking import aurc_of_scores
 from toosure.metrics.scores import nll_rows
 from toosure.metrics.smooth_interval import (
@@ -34,13 +34,13 @@ class PairedScore(NamedTuple):
     second: float
     change: Weighted
     rows: int
-    biased: bool = False  # noise pushes it up, as it does absolute gaps
+    biased: bool = False  # noise makes it larger, as it does absolute gaps
 
 
 def paired_scores(
     first: Predictions, second: Predictions, bins: int
 ) -> tuple[list[PairedScore], str]:
-    """Return the numbers to compare, and why some are missing."""
+    """Return the numbers to compare, and a sentence on those that are missing."""
     left_out = ""
     makers = {"accuracy": accuracy, "nll": nll, "ece": ece, "smece": smece, "aurc": aurc}
     if first.logits is None or second.logits is None:
@@ -57,7 +57,7 @@ def paired_scores(
 
 
 def judged(first: Predictions, second: Predictions) -> tuple[Predictions, Predictions]:
-    """Return what calibration is taken of: the predicted class, or P(class 1) of binary models."""
+    """Return the views that calibration is judged by: predicted class, or P(class 1) if binary."""
     if first.binary and second.binary:
         return class_one_view(first), class_one_view(second)
     return first, second
@@ -108,7 +108,7 @@ def ece(predictions: Predictions, bins: int) -> tuple[float, Weighted]:
 
 
 def smece(predictions: Predictions, bins: int) -> tuple[float, Weighted]:
-    """Return the smooth calibration error; resampled at the width that these rows have."""
+    """Return the smooth calibration error; replicas keep the width of these rows."""
     value = float(smece_from_confidence(predictions.confidence, predictions.correct))
     width = max(value, 1 / MAX_GRID)
     grid = int(np.clip(2 ** np.ceil(np.log2(NODES_PER_WIDTH / width)), MIN_GRID, MAX_GRID))

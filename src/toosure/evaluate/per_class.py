@@ -1,4 +1,4 @@
-"""One row per class of an evaluation: how often it is true, and how probable it is held."""
+"""One row per class of an evaluation: its frequency, its mean probability, its ECE."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,12 @@ import torch
 
 from toosure import metrics
 from toosure.metrics.confidence import row_chunks
+from toosure.metrics.inputs import known_outputs
 from toosure.predictions import Predictions
 
 
 class ClassRow(NamedTuple):
-    """One class: how often it is true, how probable it is held, and how far the two differ."""
+    """One class: its frequency, its mean probability, and how far the two differ."""
 
     name: str
     samples: int
@@ -21,7 +22,7 @@ class ClassRow(NamedTuple):
 
 
 def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow, ...]:
-    """Return one row per class; none where only confidences came."""
+    """Return one row per class; no rows if there are only confidences."""
     logits = predictions.logits
     labels = predictions.labels
     n = predictions.n
@@ -30,11 +31,10 @@ def class_rows(predictions: Predictions, bins: int, edge: str) -> tuple[ClassRow
     classes = logits.shape[1]
     names = predictions.names or tuple(map(str, range(classes)))
 
-    if predictions.probs is None:
-        errors = metrics.classwise_ece(logits, labels, bins, edge, reduction="none")
-    else:
-        errors = metrics.classwise_ece_from_probabilities(
-            predictions.probs, labels, bins, edge, reduction="none"
+    probs = predictions.probs
+    with known_outputs():
+        errors = metrics.classwise_ece(
+            logits if probs is None else None, labels, bins, edge, reduction="none", probs=probs
         )
 
     counts = torch.bincount(labels, minlength=classes)

@@ -15,7 +15,7 @@ METRICS = ("nll", "brier", "accuracy", "ece", "adaptive_ece", "classwise_ece")
 
 @dataclass(frozen=True)
 class Side:
-    """How predictions are, before or after: each metric with its interval, and the table."""
+    """Predictions before or after: each metric with its interval, and the table."""
 
     metrics: dict[str, Estimate]
     table: Reliability
@@ -38,21 +38,21 @@ class Recalibration:
     ece_change: Estimate  # paired by row
     accuracy_change: Estimate  # paired by row
     gap_after: Estimate  # confidence minus accuracy, or P(class 1) minus its frequency
-    chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
-    class_one: bool = False  # whether tables and binned errors are those of P(class 1)
-    top_gap_after: Estimate | None = None  # with `class_one`: that of the predicted class
+    chance: float  # a calibrated model has a lower ECE in 97.5 % of such samples
+    class_one: bool = False  # whether tables and binned errors are for P(class 1)
+    top_gap_after: Estimate | None = None  # gap of the predicted class, if `class_one`
     classes: int = 0
 
     @property
     def held_out(self) -> str:
-        """Say which rows it was judged on."""
+        """The rows that it was judged on, in words."""
         source = self.source or "the predictions"
         folds = f"{self.n:,} rows of {source}, each held out in one of {self.choice.folds} folds"
         return f"{self.n:,} rows of {self.judged_on}" if self.judged_on else folds
 
     @property
     def sentence(self) -> str:
-        """Say in one sentence what the calibrator does."""
+        """One sentence: what the calibrator does to the NLL."""
         before = self.before.metrics["nll"].value
         after = self.after.metrics["nll"].value
         numbers = f"NLL {before:.4f} before and {after:.4f} after"
@@ -70,9 +70,9 @@ class Recalibration:
 
     @property
     def remaining(self) -> str:
-        """Say which way the probabilities are still wrong afterwards; empty where chance may be.
+        """How the probabilities are still wrong afterwards; "" where chance may explain the gap.
 
-        As in the verdict of `evaluate`: of P(class 1), the larger of its two gaps is named.
+        For P(class 1), the larger of the two gaps is named, as in the verdict of `evaluate`.
         """
         gap = self.gap_after
         of_class = False
@@ -90,7 +90,7 @@ class Recalibration:
 
     @property
     def judged(self) -> str:
-        """Say what binned errors are of, where there are two classes."""
+        """What binned errors measure if there are two classes; otherwise ""."""
         if self.classes != 2:
             return ""
         what = "P(class 1)" if self.class_one else "the predicted class"
@@ -98,14 +98,14 @@ class Recalibration:
 
     @property
     def omissions(self) -> str:
-        """Say which metrics have no interval, and why; empty where all have one."""
+        """Which metrics have no interval, and why; "" if all have one."""
         sides = (self.before.metrics, self.after.metrics)
         names = [name for name in METRICS if any(side[name].low is None for side in sides)]
         why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
         return f"No interval: {', '.join(names)} ({why})." if names else ""
 
     def of_two_classes(self) -> dict[str, Any]:
-        """Return what is only said of two classes: which one is judged, and its other gap."""
+        """Return what only two classes have: which one is judged, and the other gap."""
         if self.classes != 2:
             return {}
         if self.top_gap_after is None:

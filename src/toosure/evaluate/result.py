@@ -11,12 +11,12 @@ from toosure.finite import json_ready
 from toosure.metrics.binned import Reliability
 from toosure.quantities import evaluation_groups
 
-OF_VERDICT = ("accuracy", "ece")  # it rests on them
+OF_VERDICT = ("accuracy", "ece")  # the verdict needs them
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of some predictions."""
+    """The numbers of one set of predictions."""
 
     source: str
     kind: str
@@ -31,11 +31,11 @@ class Evaluation:
     chance: Estimate  # the ECE that a calibrated model with these confidences shows
     table: Reliability
     per_class: tuple[ClassRow, ...]
-    class_one: bool = False  # whether calibration errors, gap and table are those of P(class 1)
-    top_gap: Estimate | None = None  # with `class_one`: that of the predicted class
-    groups: int | None = None  # how many were resampled in place of rows
+    class_one: bool = False  # whether calibration errors, gap and table are for P(class 1)
+    top_gap: Estimate | None = None  # gap of the predicted class, if `class_one`
+    groups: int | None = None  # number of groups that were resampled instead of rows
     group_name: str = "group"
-    class_gaps: ClassGaps | None = None  # of the predicted classes; None where none are known
+    class_gaps: ClassGaps | None = None  # of the predicted classes, if they are known
 
     @property
     def frequency(self) -> float:
@@ -44,7 +44,7 @@ class Evaluation:
 
     @property
     def judged(self) -> str:
-        """Say what calibration errors and the gap are of, where there are two classes."""
+        """What calibration errors and the gap measure if there are two classes; otherwise ""."""
         if self.classes != 2:
             return ""
         what = "P(class 1)" if self.class_one else "the predicted class"
@@ -53,7 +53,7 @@ class Evaluation:
     def number(self, name: str) -> Estimate | None:
         """Return a number of the JSON with its interval: a metric, the gap, or `binary_brier`.
 
-        The last is scikit-learn's Brier score of two classes, half of `brier`.
+        `binary_brier` is scikit-learn's Brier score of two classes, half of `brier`.
         """
         if name == "gap":
             return self.gap
@@ -106,12 +106,12 @@ def metric_keys() -> list[str]:
     return [key for keys in evaluation_groups().values() for key in keys]
 
 
-def wanted_keys(only: Collection[str] | None) -> list[str]:
-    """Return the metrics to measure, in their order, or say which of those asked for is none."""
+def wanted_keys(wanted: Collection[str] | None) -> list[str]:
+    """Return the metrics to measure, in their order; raise for a name that is no metric."""
     keys = metric_keys()
-    if only is None:
+    if wanted is None:
         return keys
-    for key in only:
+    for key in wanted:
         if key not in keys:
             raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")
-    return [key for key in keys if key in (*only, *OF_VERDICT)]
+    return [key for key in keys if key in (*wanted, *OF_VERDICT)]

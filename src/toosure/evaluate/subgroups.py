@@ -32,16 +32,16 @@ class Subgroup(NamedTuple):
     ece: Estimate
     kind: str  # "over", "under", "uneven", "fine" or "unclear"
     sentence: str
-    top_gap: Estimate | None = None  # where `gap` is of P(class 1): that of the predicted class
+    top_gap: Estimate | None = None  # gap of the predicted class, if `gap` is for P(class 1)
 
     @property
     def frequency(self) -> float:
-        """How often what the confidence is of was true: the prediction, or class 1."""
+        """How often the prediction is right, or class 1 is true."""
         return self.confidence - self.gap.value
 
     @property
     def fault(self) -> str:
-        """What is wrong, in a few words, of a group that is too sure or not sure enough."""
+        """The fault of a group that is too sure or not sure enough, in a few words."""
         if self.sentence.startswith("P(class 1)"):
             return f"P(class 1) too {'high' if self.kind == 'over' else 'low'}"
         return f"{self.kind}-confident"
@@ -54,11 +54,11 @@ class Subgroups:
     column: str
     groups: tuple[Subgroup, ...]
     level: float  # at which all intervals hold together
-    class_one: bool = False  # whether confidence, gap and ECE are those of P(class 1)
+    class_one: bool = False  # whether confidence, gap and ECE are for P(class 1)
 
     @property
     def sentence(self) -> str:
-        """Say which groups are not calibrated, and how the many groups were accounted for."""
+        """A sentence: which groups are not calibrated, and the correction for many groups."""
         off = [group for group in self.groups if group.kind in ("over", "under")]
         off.sort(key=lambda group: -abs(group.gap.value))  # the worst first
         named = listed(f"{group.name} ({group.fault})" for group in off)
@@ -106,8 +106,8 @@ def subgroups(
 ) -> Subgroups:
     """Evaluate the rows of each value of the column `by`, with a correction for many groups.
 
-    Of a binary classifier P(class 1) is judged, and the predicted class besides; the predicted
-    class alone with `top_label=True`.
+    A binary classifier is judged by P(class 1) and by the predicted class; with `top_label=True`
+    by the predicted class alone.
 
     >>> from dataclasses import replace
     >>> from toosure.predictions import from_confidence
@@ -131,7 +131,7 @@ def subgroups(
         judged = class_one_view(own) if of_class_one else own
         gap = gap_of(judged, bootstrap)
         ece = estimate("ece", judged, bins, edge, bootstrap)
-        claimed = float(judged.confidence.double().mean())
+        confidence = float(judged.confidence.double().mean())
 
         top_gap = None
         if of_class_one:
@@ -140,7 +140,9 @@ def subgroups(
         else:
             assert gap.low is not None and gap.high is not None
             kind, sentence = judge_gap(gap.value, gap.low, gap.high, own.n)
-        groups.append(Subgroup(name, own.n, accuracy, claimed, gap, ece, kind, sentence, top_gap))
+        groups.append(
+            Subgroup(name, own.n, accuracy, confidence, gap, ece, kind, sentence, top_gap)
+        )
     return Subgroups(by, tuple(groups), level, of_class_one)
 
 
@@ -156,19 +158,19 @@ def members_of(extras: Mapping[str, np.ndarray], by: str) -> dict[str, np.ndarra
         return quarters(values)
     if len(distinct) > MAX_GROUPS:
         raise ValueError(
-            f"column {by!r} has {len(distinct):,} values; at most {MAX_GROUPS} groups can be told "
-            "apart: choose a coarser column"
+            f"column {by!r} has {len(distinct):,} values; at most {MAX_GROUPS} groups are "
+            "possible: choose a coarser column"
         )
     names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct]
     return {name or "(empty)": np.flatnonzero(inverse == k) for k, name in enumerate(names)}
 
 
 def check_groups(own: Predictions, name: str) -> None:
-    """Raise where all rows of a subgroup are of one group, which shows no spread."""
+    """Raise if all rows of a subgroup are in one group, since one group has no spread."""
     if own.groups is not None and not bool(own.groups.any()):
         raise ValueError(
             f"all rows of {name} are of one {own.group_name}, and an interval over groups needs "
-            "two at least: choose a coarser column, or name no groups"
+            "at least two: choose a coarser column, or name no groups"
         )
 
 

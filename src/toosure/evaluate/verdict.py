@@ -1,59 +1,55 @@
-"""The verdict on an evaluation: one sentence first, then what it rests on."""
+"""The verdict on an evaluation: one sentence first, then its reasons."""
 
 import math
-from typing import NamedTuple
 
 from toosure.evaluate import Estimate, Evaluation
 from toosure.evaluate.class_one import class_one_means, judge_class_one
 from toosure.evaluate.class_verdict import with_classes
-from toosure.verdicts import MAX_HALF_WIDTH, judge_gap, plural, signed
-
-
-class Verdict(NamedTuple):
-    """A sentence, its class, and the sentences that back it."""
-
-    kind: str  # "over", "under", "uneven", "fine" or "unclear"
-    sentence: str
-    reasons: tuple[str, ...]
+from toosure.verdicts import MAX_HALF_WIDTH, Verdict, judge_gap, plural, signed
 
 
 def verdict(result: Evaluation) -> Verdict:
     """Judge the gap, mean confidence minus accuracy, then the ECE against chance.
 
-    Over- or under-confident where the gap's interval leaves out 0. Where not: uneven if the ECE
-    lies above the interval that a calibrated model shows by chance; well calibrated if the gap is
-    known to a point or better; else it cannot be told. In all four cases predicted classes that are
-    wrong beyond chance are named; two gaps judge those of a binary model already.
+    Over- or under-confident if the gap's interval leaves out 0. If not: uneven if the ECE lies
+    above the interval that a calibrated model shows by chance; well calibrated if the gap is known
+    to a point or better; otherwise unclear. In all four cases predicted classes that are wrong
+    beyond chance are named. A binary model is judged by its two gaps instead.
     """
     gap = result.gap
     beyond = result.metrics["ece"].value > result.chance.ends[1]
     if result.class_one:
         kind, sentence = judge_class_one(result, beyond)
-        reasons = (*class_one_means(result), against_chance(result, beyond))
-        needed = more(result) if kind == "unclear" else ()
-        return Verdict(kind, sentence, (*reasons, *needed))
+        reasons = (*class_one_means(result), ece_sentence(result, beyond))
+        samples = samples_needed(result) if kind == "unclear" else ()
+        return Verdict(kind, sentence, (*reasons, *samples))
 
     of_all = judge_gap(gap.value, *gap.ends, result.n, uneven=beyond)
     (kind, sentence), of_classes = with_classes(of_all, gap.value, result.class_gaps)
-    reasons = (means(result), against_chance(result, beyond), *of_classes, *more(result))
+    reasons = (
+        gap_sentence(result),
+        ece_sentence(result, beyond),
+        *of_classes,
+        *samples_needed(result),
+    )
     return Verdict(kind, sentence, reasons)
 
 
-def means(result: Evaluation) -> str:
-    """Say what was claimed and what was true."""
+def gap_sentence(result: Evaluation) -> str:
+    """Compare mean confidence and accuracy."""
     accuracy = result.metrics["accuracy"].value
     gap = result.gap
-    claimed = 100 * (accuracy + gap.value)
+    confidence = 100 * (accuracy + gap.value)
     low, high = gap.ends
     return (
-        f"It claims {claimed:.1f} % on average and is right in {100 * accuracy:.1f} % of "
+        f"It claims {confidence:.1f} % on average and is right in {100 * accuracy:.1f} % of "
         f"{result.n:,} {plural(result.n, 'sample')}: a gap of {signed(gap.value)} points "
         f"({100 * result.level:g} % interval {signed(low)} to {signed(high)})."
     )
 
 
-def against_chance(result: Evaluation, beyond: bool) -> str:
-    """Set the ECE against the one that a perfectly calibrated model would show at this n."""
+def ece_sentence(result: Evaluation, beyond: bool) -> str:
+    """Compare the ECE with the one that a perfectly calibrated model would show at this n."""
     ece = result.metrics["ece"]
     chance = result.chance
     here = f"The ECE is {100 * ece.value:.1f} points ({span(ece)})"
@@ -63,16 +59,16 @@ def against_chance(result: Evaluation, beyond: bool) -> str:
     return f"{here}; {expected}, so the ECE alone does not show a fault."
 
 
-def more(result: Evaluation) -> tuple[str, ...]:
-    """Say how many samples would settle an open question."""
+def samples_needed(result: Evaluation) -> tuple[str, ...]:
+    """Return a sentence with the number of samples that would settle an open question."""
     half = result.gap.half
     low, high = result.gap.ends
     if low > 0 or high < 0 or half <= MAX_HALF_WIDTH:
         return ()
-    needed = result.n * (half / MAX_HALF_WIDTH) ** 2
-    digits = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    samples = result.n * (half / MAX_HALF_WIDTH) ** 2
+    digits = 10 ** max(0, math.floor(math.log10(samples)) - 1)
     return (
-        f"About {math.ceil(needed / digits) * digits:,} samples would pin the gap to ± 1 point.",
+        f"About {math.ceil(samples / digits) * digits:,} samples would pin the gap to ± 1 point.",
     )
 
 

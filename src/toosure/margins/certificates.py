@@ -98,7 +98,7 @@ def certify(
 def measure_curvature(
     model: nn.Module, x: Tensor, y: Tensor, chunk: int, stopwatch: "PartSeconds"
 ) -> Curvature:
-    """Measure C_J and lambda_max, at most `chunk` samples at a time, or say why not."""
+    """Measure C_J and lambda_max, at most `chunk` samples at a time; otherwise return why not."""
     try:
         with stopwatch("C_J"):
             c_j = max(float(jacobian_norms(model, part).value.max()) for part in x.split(chunk))
@@ -143,7 +143,7 @@ def try_certified(
     generators: int,
     max_chunk: int,
 ) -> tuple[CertifiedBounds | None, tuple[str, ...]]:
-    """Return the certified margins, or None and a note when the network is not one we know."""
+    """Return the certified margins, or None and a note if the network is not supported."""
     try:
         bounds = certified_bounds(
             model, x, y, eps, norm, units=units, generators=generators, max_chunk=max_chunk

@@ -119,7 +119,7 @@ def certified_bounds(
 
 @dataclass
 class Certifier:
-    """Certify one chunk of samples after another; what is common to them is computed once."""
+    """Certify samples chunk by chunk, and compute once what all chunks need."""
 
     graph: fx.GraphModule
     eps: float
@@ -155,7 +155,7 @@ class Certifier:
         logits: IntervalNode,
         functionals: Tensor,
     ) -> Tensor:
-        """Return a Lipschitz constant of each functional on the ball; NaN where none is needed."""
+        """Return a Lipschitz constant of each functional on the ball; NaN if none is needed."""
         others = functionals.argmin(2)  # (K - 1, N): the j of each functional
         if self.method in ("interval", "linear"):
             return torch.full(others.shape, torch.nan, dtype=x.dtype, device=x.device)
@@ -175,7 +175,7 @@ class Certifier:
         functionals: Tensor,
         slopes: Tensor,
     ) -> list[Tensor]:
-        """Return a lower bound of each functional, (K - 1, N), by each way of the method."""
+        """Return the lower bounds of each functional that the method asks for, (K - 1, N) each."""
         bounds = []
         if self.method in ("best", "lipschitz", "gradient"):
             centre = propagate(self.graph, x, 0.0, self.norm)

@@ -58,7 +58,7 @@ class WorstSample:
 
     excess: Tensor | None = None
     sides: Tensor | None = None  # (2,)
-    vacuous: Tensor | None = None  # the number of samples whose right side reaches the cap
+    vacuous: Tensor | None = None  # number of samples with a right side at or above the cap
 
     def update(self, left: Tensor, right: Tensor, log_cap: float) -> None:
         """Add the logarithms of both sides, (N,); a left side of -inf always holds."""

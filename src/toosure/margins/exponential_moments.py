@@ -27,7 +27,7 @@ def log_moment(margins: ArrayLike, log_weights: ArrayLike | None = None) -> Tens
 
 
 def exponents_of(margins: ArrayLike, log_weights: ArrayLike | None = None) -> Tensor:
-    """Return log w_i - m_i in float64, (N,), or raise with what came instead."""
+    """Return log w_i - m_i of checked inputs in float64, (N,)."""
     exponents = -check_finite(torch.as_tensor(margins), "margins").double()
     if exponents.ndim != 1 or len(exponents) == 0:
         raise ValueError(f"margins must have shape (N,), N > 0; got {tuple(exponents.shape)}")
@@ -65,7 +65,7 @@ class LogMoment:
         self.count += len(exponents)
 
     def compute(self) -> float:
-        """Return log Q of everything seen."""
+        """Return log Q of all chunks."""
         if self.log_sum is None:
             raise ValueError("no margins were seen: call update first")
         return float(self.log_sum) - math.log(self.count)

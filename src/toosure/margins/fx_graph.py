@@ -1,4 +1,4 @@
-"""Trace a model into an fx graph whose in-place ops are rewritten to return new values.
+"""Trace a model into an fx graph, with in-place ops rewritten to return new values.
 
 `y = relu_(x)` changes x, but torch.fx records later reads of x as reads of the old value.
 """
@@ -85,7 +85,7 @@ def rebind_in_place(graph: fx.GraphModule) -> None:
     After `y = relu_(x)`, `y + x` is 2 relu(x). A view of the overwritten memory that is read
     afterwards cannot be followed, and raises.
     """
-    owner: dict[fx.Node, fx.Node] = {}  # the value in whose memory a value lies
+    owner: dict[fx.Node, fx.Node] = {}  # of each value: the value that owns its memory
     sizes: set[fx.Node] = set()  # numbers, which no op overwrites
     position = {node: i for i, node in enumerate(graph.graph.nodes)}
 
@@ -121,7 +121,7 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> object:
 
 
 def writes_in_place(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Say whether a node overwrites its first argument."""
+    """Whether a node overwrites its first argument."""
     if node.op == "call_module":
         return bool(getattr(graph.get_submodule(str(node.target)), "inplace", False))
     # Methods such as relu_ end in an underscore.

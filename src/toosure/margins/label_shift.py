@@ -16,7 +16,7 @@ MAX_NUMBERS = 2**24  # compared at once
 
 @dataclass(frozen=True)
 class Shift:
-    """Hold how many test points have a training point of their label within eps."""
+    """The number of test points with a training point of their label within eps."""
 
     near: int
     n: int
@@ -24,7 +24,7 @@ class Shift:
 
     @property
     def reason(self) -> str:
-        """A sentence that says whether the assumption holds, and why not."""
+        """A sentence: whether the assumption holds, or why it fails."""
         if self.near < self.n:
             return (
                 f"assumption fails: {self.n - self.near:,} of {self.n:,} test points have no "
@@ -113,7 +113,7 @@ def near_rows(a: Tensor, x: Tensor, eps: float, norm: Norm) -> Tensor:
 
 
 def coupling_exists(pairs: np.ndarray, train: int, test: int) -> bool:
-    """Say whether a coupling of two uniform distributions fits on the pairs, by maximum flow."""
+    """Whether a coupling of two uniform distributions fits on the pairs, by maximum flow."""
     # In whole numbers: each test point sends `out`, each training point takes `into`.
     common = math.gcd(train, test)
     out = train // common

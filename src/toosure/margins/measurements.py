@@ -1,4 +1,4 @@
-"""What a certificate measures before any verdict: margins, moments, and the size of rounding."""
+"""The measurements behind a certificate: margins, moments, and the size of rounding."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from toosure.margins.label_shift import Shift
 from toosure.margins.robust import Kind, RobustMargin
 from toosure.margins.statements import EPS64, side_problem
 
-KINDS: tuple[Kind, ...] = ("certified", "attacked", "linearised")  # what proves most comes first
+KINDS: tuple[Kind, ...] = ("certified", "attacked", "linearised")  # the strongest first
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Curvature:
 
     c_j: float = math.nan
     sharpness: float = math.nan
-    problem: str = "not measured"  # "" when both are as good as they should be
+    problem: str = "not measured"  # "" if both are finite and converged
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Measurements:
         return certified | {"attacked": self.attacked, "linearised": self.linearised}
 
     def right_problem(self, kind: str) -> str:
-        """Say why margins of a kind may not stand on the right, or "" if they may."""
+        """Return why margins of a kind prove nothing on the right side; "" if they do."""
         margin = self.robust.get(kind)
         return side_problem(margin, "right") if margin else self.missing
 

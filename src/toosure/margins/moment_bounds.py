@@ -16,9 +16,9 @@ def ece_bound(
     problem: str = "",
     reason: str = "",
 ) -> Statement:
-    """ECE <= (K - 1) Q, vacuous from 1 on; no verdict where there is a `problem`.
+    """ECE <= (K - 1) Q, vacuous from 1 on; there is no verdict if there is a `problem`.
 
-    The rounding is that of the clean pass unless another is given.
+    Without `rounding` it is the one of the clean pass.
     """
     return judge(
         name,
@@ -44,7 +44,7 @@ def curvature_bound(
 ) -> Statement:
     """lambda_max <= 2 C_J^2 (K - 1) Q, vacuous from C_J^2 / 2 on: diag(p) - pp' <= 1/2.
 
-    lambda_max is measured in the model's dtype, so the rounding is always that of the dtype.
+    lambda_max is measured in the model's dtype, which sets the rounding: `rounding` is not used.
     """
     unmeasured = measured.curvature.problem
     return judge(

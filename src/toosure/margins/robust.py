@@ -87,8 +87,8 @@ def float64_copy(model: nn.Module) -> nn.Module:
     """Return an eval-mode float64 copy without gradients: proofs are computed in float64."""
     attributes = (value for module in model.modules() for value in vars(module).values())
 
-    # Weight norm and pruning hold a computed weight beside the parameters. It is no leaf, so
-    # deepcopy refuses it; the copy gets its value, and the hooks compute it anew.
+    # Weight norm and pruning keep a computed weight beside the parameters. It is not a leaf, so
+    # deepcopy refuses it. The copy gets its value, and the hooks compute it again.
     computed = [v for v in attributes if isinstance(v, Tensor) and not v.is_leaf]
     copied = deepcopy(model, {id(v): v.detach().clone() for v in computed})
     return copied.double().eval().requires_grad_(False)

@@ -162,7 +162,7 @@ def condition(step: SamStep) -> list[Statement]:
 
 
 def assumption(step: SamStep) -> tuple[bool, str]:
-    """Say whether the lemmas' assumption is met on the path, and how it was checked or fails."""
+    """Whether the assumption of the lemmas is met on the path, and how it was checked or fails."""
     if not step.converged:
         return False, "assumption unchecked: kappa_min did not converge"
     if min(step.kappa) < -step.gradient_norm / step.rho:

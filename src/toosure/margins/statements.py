@@ -57,8 +57,8 @@ def judge(
     """Compare two sides with `rounding` allowed relative to the larger, and `floor` absolutely.
 
     Sides that differ by less than 1e-290 count as equal: margins of 700 and more give such numbers.
-    There is no verdict where the left side is above the right one by less than the allowance, but
-    the allowance is larger than both sides.
+    There is no verdict if the left side is larger by less than the allowance, and the allowance is
+    larger than both sides.
 
     A right side at or above `cap`, which every model meets, is vacuous and clamped; a left side at
     or below `base` is vacuous.
@@ -77,14 +77,14 @@ def judge(
 
 
 def too_coarse(allowed: float) -> str:
-    """Say that rounding is larger than what it should decide."""
+    """Return a reason: the rounding is larger than both sides."""
     return f"undecided: the rounding allowed, {allowed:.1e}, is more than both sides"
 
 
 def side_problem(margin: RobustMargin, side: Literal["left", "right"]) -> str:
-    """Say why margins may not stand on a side of `<=` inside Q = mean exp(-m), or "" if they may.
+    """Return why margins prove nothing on a side of `<=` in Q = mean exp(-m); "" if they do.
 
-    On the right Q must not be too small, so its margins must be lower bounds; on the left it must
+    On the right Q must not be too small, so its margins must be lower bounds. On the left it must
     not be too large, so they must be upper bounds. Anything else is an estimate.
     """
     if side == "right":

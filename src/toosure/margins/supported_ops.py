@@ -82,7 +82,7 @@ class AffineRule:
 
     forward: Callable[..., Tensor]
     absolute: Callable[..., Tensor]
-    module: nn.Module | None = None  # a Linear or convolution, whose norms are known more sharply
+    module: nn.Module | None = None  # a Linear or convolution: its norms are known more exactly
     reshapes: bool = False
     offset: Tensor = field(init=False)  # b, the op's value at zero
     pull: Callable[..., Any] = field(init=False)  # the transposed matrix
@@ -181,17 +181,17 @@ def convolution_rule(
 
 
 def pads_zeros(mode: str = "constant", value: float | None = None, **_: object) -> bool:
-    """Say whether arguments of F.pad ask for zeros: anything else is a constant or a copy."""
+    """Whether arguments of F.pad ask for zeros, not for another constant or a copy."""
     return mode == "constant" and not value
 
 
 def zero_constants(value: Argument) -> Argument:
-    """Return zeros for a tensor, and anything else as it is."""
+    """Return zeros for a tensor, and anything else unchanged."""
     return torch.zeros_like(value) if isinstance(value, Tensor) else value
 
 
 def averages_negatively(op: Op, args: Args, kwargs: Kwargs) -> bool:
-    """Say whether an average pooling divides by a negative number: |op| is then not op."""
+    """Whether an average pooling divides by a negative number: |op| is then not op."""
     divisor = args[6] if len(args) > 6 else kwargs.get("divisor_override")
     return bool((getattr(op, "divisor_override", divisor) or 1) < 0)
 

@@ -13,8 +13,8 @@ per example, (N,) or (N, 1), with labels 0 and 1 or booleans. Where to find what
     simplex          SKCE, KDE-ECE
     scores           NLL, Brier, accuracy, entropy; calibration and refinement
     ranking, ood     AUROC, AURC, coverage; out-of-distribution detection
-    intervals        bootstrap intervals of all of these, on counts (`bootstrap_cells`) or rows
-    cluster_intervals  the same by whole groups: sequences, images, people
+    intervals        bootstrap intervals of all of these, over rows or whole groups (sequences,
+                     images, people); `interval_tables` says how that of each metric is found
     resampler        which rows, groups or cells a bootstrap replica draws, also of two models
     multilabel       independent labels (N, K): each, pooled, and the worst (`label_faults`)
     positions        tokens and pixels as rows with their sequence or image
@@ -37,11 +37,7 @@ from toosure.metrics.binned import (
     rmsce,
     rmsce_from_confidence,
 )
-from toosure.metrics.classwise import classwise_ece, classwise_ece_from_probabilities
-from toosure.metrics.cluster_intervals import (
-    cluster_interval,
-    cluster_interval_from_confidence,
-)
+from toosure.metrics.classwise import classwise_ece
 from toosure.metrics.confidence import class_one, top_label
 from toosure.metrics.debiased import debiased_ece, debiased_ece_from_confidence
 from toosure.metrics.differentiable import (
@@ -51,11 +47,8 @@ from toosure.metrics.differentiable import (
     sece_from_confidence,
     soft_correct,
 )
-from toosure.metrics.intervals import (
-    Interval,
-    confidence_interval,
-    confidence_interval_from_confidence,
-)
+from toosure.metrics.interval_ends import Interval
+from toosure.metrics.intervals import confidence_interval, confidence_interval_from_confidence
 from toosure.metrics.kernel import mmce, mmce_from_confidence
 from toosure.metrics.multilabel import (
     LabelCalibration,
@@ -74,8 +67,6 @@ from toosure.metrics.ranking import (
     auroc_misclass_from_confidence,
     auroc_ovr,
     auroc_ovr_binned,
-    auroc_ovr_binned_from_probabilities,
-    auroc_ovr_from_probabilities,
 )
 from toosure.metrics.scores import (
     Split,
@@ -93,7 +84,6 @@ from toosure.metrics.simplex import (
     kde_ece_from_confidence,
     median_distance,
     skce,
-    skce_from_probabilities,
 )
 from toosure.metrics.smooth import smece, smece_from_confidence
 
@@ -116,8 +106,6 @@ __all__ = [
     "auroc_ood",
     "auroc_ovr",
     "auroc_ovr_binned",
-    "auroc_ovr_binned_from_probabilities",
-    "auroc_ovr_from_probabilities",
     "binary_brier",
     "binary_entropy",
     "brier",
@@ -126,9 +114,6 @@ __all__ = [
     "class_gaps",
     "class_one",
     "classwise_ece",
-    "classwise_ece_from_probabilities",
-    "cluster_interval",
-    "cluster_interval_from_confidence",
     "confidence_interval",
     "confidence_interval_from_confidence",
     "debiased_ece",
@@ -157,7 +142,6 @@ __all__ = [
     "sece",
     "sece_from_confidence",
     "skce",
-    "skce_from_probabilities",
     "smece",
     "smece_from_confidence",
     "soft_correct",

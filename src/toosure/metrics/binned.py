@@ -20,6 +20,7 @@ from toosure.metrics.inputs import (
     check_choice,
     check_level,
 )
+from toosure.quantiles import normal_quantile
 
 EDGES = ("right", "left")  # which of its two edges a bin holds
 NORMS = (1, 2, math.inf)
@@ -46,7 +47,7 @@ def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "ri
     if edge not in EDGES:
         check_choice("edge", edge, EDGES)
     bins = len(edges) - 1
-    # torch's `right` says which side of an edge is taken: the opposite of the edge that a bin has.
+    # In torch, `right` is the side on which a bin is open: the opposite of our `edge`.
     index = torch.bucketize(confidence, edges[1:-1], out_int32=True, right=edge == "left")
 
     # One bincount gives wrong and right rows of each bin: column 0 and column 1.
@@ -140,7 +141,7 @@ def ece_from_confidence(
 def ece_of_checked(
     confidence: Tensor, correct: Tensor, bins: int = 15, edge: str = "right", norm: float = 1
 ) -> Tensor:
-    """Return the binned calibration error of a pair that was checked before, as `top_label`'s."""
+    """Return ECE of checked (confidence, correct), such as from `top_label`."""
     edges = equal_width_edges(bins, confidence)
     return error_of(bin_sums(confidence.detach(), correct, edges, edge), norm)
 
@@ -285,7 +286,7 @@ def wilson_interval(hits: Tensor, trials: Tensor, level: float = 0.95) -> Tensor
     [0.4902, 0.9433]
     """
     check_level(level)
-    z = torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)).item()
+    z = normal_quantile(0.5 + level / 2)
     share = hits / trials
     z2 = z * z / trials
 

@@ -8,19 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import BinSums, error_of
+from toosure.metrics.binned import BinSums, bin_edges, error_of
 from toosure.metrics.bootstrap_cells import (
-    ROUNDING,
     Cells,
-    Interval,
     bin_sums_of_cells,
-    claimed_cells,
-    error_along,
-    holding_value,
-    quantiles,
-    with_claimed_hits,
+    calibrated_cells,
+    error_with_fixed_signs,
+    gather_cells,
+    with_calibrated_hits,
     with_imaginary_rows,
 )
+from toosure.metrics.grouped_bins import group_bin_sums, interval_over_groups
+from toosure.metrics.interval_ends import ROUNDING, Interval, quantiles, widened_to_value
 from toosure.metrics.resampler import Resampler
 
 
@@ -33,33 +32,64 @@ class BinnedError(NamedTuple):
     adaptive: bool = False
     of_sums: Callable[[BinSums, float], Tensor] = error_of
 
+    def cells(self, confidence: Tensor, correct: Tensor) -> Cells:
+        """Count rows by confidence level within these bins."""
+        return gather_cells(confidence, correct, self.adaptive, self.bins, self.edge)
+
     def sums_and_replicas(self, cells: Cells, resampler: Resampler) -> tuple[BinSums, BinSums]:
         """Return the bin sums of the cells, (bins,), and of their replicas, (samples, bins)."""
         drawn = cells._replace(counts=resampler.cell_counts(cells.counts))
         return bin_sums_of_cells(cells, self.bins), bin_sums_of_cells(drawn, self.bins)
 
 
+def binned_interval(
+    error: BinnedError,
+    value: Tensor,
+    confidence: Tensor,
+    correct: Tensor,
+    level: float,
+    resampler: Resampler,
+    groups: Tensor | None = None,
+) -> Interval:
+    """Return a binned error with an interval that bounds the bias of absolute gaps."""
+    if groups is None:
+        cells = error.cells(confidence, correct)
+        return interval_over_rows(error, value, cells, level, resampler)
+
+    edges = bin_edges(confidence, error.bins, error.adaptive)
+    per_group = group_bin_sums(confidence, correct, groups, edges, error.edge)
+    return interval_over_groups(value, per_group, error.norm, level, *resampler)
+
+
+def binned_offsets(
+    error: BinnedError, confidence: Tensor, correct: Tensor, resampler: Resampler
+) -> Tensor:
+    """Return a binned error of each replica minus the error of the rows, (samples,)."""
+    sums, replicas = error.sums_and_replicas(error.cells(confidence, correct), resampler)
+    return error.of_sums(replicas, error.norm) - error.of_sums(sums, error.norm)
+
+
 def interval_over_rows(
     error: BinnedError, value: Tensor, cells: Cells, level: float, resampler: Resampler
 ) -> Interval:
-    """Return a binned error with an interval that bounds the bias of absolute gaps.
+    """Return a binned error of independent rows with an interval that bounds the bias.
 
     The low end is 0 where hits drawn from the confidences themselves show such an error by chance.
     """
     norm = error.norm
-    if error.of_sums is not error_of:  # it estimates the plain error less its bias
+    if error.of_sums is not error_of:  # it estimates the plain error minus its bias
         plain = error_of(bin_sums_of_cells(cells, error.bins), norm).to(value)
         plain_error = error._replace(of_sums=error_of)
         interval = interval_over_rows(plain_error, plain, cells, level, resampler)
-        return holding_value(interval._replace(value=value))
+        return widened_to_value(interval._replace(value=value))
 
-    # The high end holds the direction of every gap: replicas without bias.
+    # The high end keeps the sign of every gap: replicas without bias.
     sums, replicas = error.sums_and_replicas(with_imaginary_rows(cells, error.bins), resampler)
-    above = error_along(sums, replicas, norm) - error_of(sums, norm)
+    above = error_with_fixed_signs(sums, replicas, norm) - error_of(sums, norm)
     high = value - quantiles(above, level)[0].to(value.device)
 
-    # The low end lets every gap that may be chance be 0: replicas with the most bias.
-    sums, replicas = error.sums_and_replicas(with_claimed_hits(cells, error.bins), resampler)
+    # For the low end, every gap that may be chance is 0: replicas with the most bias.
+    sums, replicas = error.sums_and_replicas(with_calibrated_hits(cells, error.bins), resampler)
     below = error_of(replicas, norm) - error_of(sums, norm)
     low = value - quantiles(below, level)[1].to(value.device)
 
@@ -71,23 +101,23 @@ def interval_over_rows(
         mean = error_of(bin_sums_of_cells(cells, error.bins), 1).to(value)
         mean_interval = interval_over_rows(error._replace(norm=1), mean, cells, level, resampler)
         low = low.maximum(mean_interval.low)
-    return holding_value(Interval(value, low.clamp(0, 1), high.clamp(0, 1)))
+    return widened_to_value(Interval(value, low.clamp(0, 1), high.clamp(0, 1)))
 
 
 def errors_by_chance(error: BinnedError, cells: Cells, resampler: Resampler) -> Tensor:
-    """Return the errors (samples,) of hits that are drawn from the confidences.
+    """Return the errors of hits that are drawn from the confidences, (samples,).
 
     Consistency resampling (Bröcker & Smith 2007): hits are binomial at every level of confidence.
     """
-    claimed = claimed_cells(cells)
-    n = claimed.counts.sum(-1)
+    calibrated = calibrated_cells(cells)
+    n = calibrated.counts.sum(-1)
     rng = np.random.default_rng(resampler.seed)
     drawn = rng.binomial(
         n.round().long().cpu().numpy(),
-        claimed.confidence[:, 1].clamp(0, 1).cpu().numpy(),
+        calibrated.confidence[:, 1].clamp(0, 1).cpu().numpy(),
         (resampler.samples, len(n)),
     )
     hits = torch.from_numpy(drawn).to(n)
 
     counts = torch.stack([n - hits, hits], -1)
-    return error_of(bin_sums_of_cells(claimed._replace(counts=counts), error.bins), error.norm)
+    return error_of(bin_sums_of_cells(calibrated._replace(counts=counts), error.bins), error.norm)

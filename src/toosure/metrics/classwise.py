@@ -5,18 +5,19 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from toosure.metrics.binned import BinSums, equal_width_edges, error_of
+from toosure.metrics.binned import EDGES, BinSums, equal_width_edges, error_of
 from toosure.metrics.confidence import chunked_pairs, probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
     as_distributions,
     as_metric_inputs,
-    as_probabilities,
     check_bins,
     check_choice,
     check_finite,
     row_numbers_of_all,
 )
+
+REDUCTIONS = ("mean", "sum", "none")  # over the errors of the classes
 
 
 def classwise_ece(
@@ -39,38 +40,16 @@ def classwise_ece(
     >>> round(float(classwise_ece(logits, torch.tensor([0, 2, 2, 1]))), 6)
     0.27807
     """
-    return reduced_error(classwise_sums(logits, labels, bins, edge, probs=probs), norm, reduction)
+    sums = classwise_sums(logits, labels, bins, edge, probs=probs)
+    return reduced(error_of(sums, norm), reduction)
 
 
-def classwise_ece_from_probabilities(
-    probs: ArrayLike,
-    labels: ArrayLike,
-    bins: int = 15,
-    edge: str = "right",
-    norm: float = 1,
-    reduction: str = "mean",
-) -> Tensor:
-    """Return `classwise_ece` of probabilities (N, C), binned as they came.
-
-    softmax(log p) is p up to rounding, which is enough to cross the edge of a bin.
-
-    >>> probs = torch.tensor([[0.2, 0.8], [0.2, 0.8]])
-    >>> round(float(classwise_ece_from_probabilities(probs, torch.tensor([1, 1]), bins=5)), 6)
-    0.2
-    """
-    probs, labels = as_probabilities(probs, labels)
-    chunks = chunked_pairs(probs.detach(), labels)
-    sums = _sum_chunks(chunks, probs.shape[1], probs.device, bins, edge)
-    return reduced_error(sums, norm, reduction)
-
-
-def reduced_error(sums: BinSums, norm: float, reduction: str) -> Tensor:
-    """Return the mean or the sum of the classes' errors, or all of them for "none"."""
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
-    errors = error_of(sums, norm)  # (C,)
+def reduced(errors: Tensor, reduction: str) -> Tensor:
+    """Return the mean or the sum of errors (..., C) over classes, or all of them for "none"."""
+    check_choice("reduction", reduction, REDUCTIONS)
     if reduction == "mean":
-        return errors.mean()
-    return errors.sum() if reduction == "sum" else errors
+        return errors.mean(-1)
+    return errors.sum(-1) if reduction == "sum" else errors
 
 
 def classwise_sums(
@@ -83,7 +62,7 @@ def classwise_sums(
 ) -> BinSums:
     """Sum counts, hits and probabilities per class and bin, each of shape (C, bins)."""
     logits, labels = as_metric_inputs(logits, labels, probs)
-    if probs is not None:  # binned as they came, but for one rounded to just above 1
+    if probs is not None:  # binned as given, except numbers rounded to just above 1
         rows = as_distributions(probs).detach().clamp(max=1)
         chunked = chunked_pairs(rows, labels)
         return _sum_chunks(chunked, rows.shape[1], rows.device, bins, edge)
@@ -104,7 +83,7 @@ def _sum_chunks(
 ) -> BinSums:
     """Sum chunks of `(probabilities, labels)` per class and bin."""
     check_bins(bins)
-    check_choice("edge", edge, ("right", "left"))
+    check_choice("edge", edge, EDGES)
     total = BinSums(
         torch.zeros(classes * bins, dtype=torch.int64, device=device),
         torch.zeros(classes * bins, dtype=torch.int64, device=device),

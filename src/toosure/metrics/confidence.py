@@ -15,7 +15,7 @@ from toosure.metrics.inputs import (
 
 _CHUNK_ON_CPU = 2**18  # elements: 1 MB in float32
 _CHUNK_ON_GPU = 2**27
-_ABSENT_CLASS = -1e300  # logit that stands for -inf, whose gradient would be NaN
+_ABSENT_CLASS = -1e300  # replaces a logit of -inf, which would have a gradient of NaN
 _MIN_CLASSES_FOR_SOFTMAX = 64  # from here on torch's softmax is the faster way on a CPU
 
 
@@ -29,8 +29,8 @@ def top_label(
 
     One pass over the logits, chunk by chunk: the (N, C) probabilities are never stored. Of equal
     largest logits the first is the prediction, as in argmax.
-    Differentiable in `logits`; the dtype is that of the logits, at least float32. The largest of
-    `probs` is the confidence as it came.
+    Differentiable in `logits`; the dtype is the one of the logits, at least float32. Of `probs`,
+    the largest one is the confidence.
 
     >>> confidence, correct = top_label(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
     >>> round(float(confidence), 6), bool(correct)
@@ -46,19 +46,12 @@ def top_label(
 
 
 def top_label_of_checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and hits of logits (N, C) and labels (N,) that were checked before.
+    """Return confidence and hits of checked logits (N, C) and labels (N,), chunk by chunk.
 
-    The confidence is NaN where a row holds NaN or +inf, or all -inf. Rows are taken in chunks.
+    The confidence is NaN where a row holds NaN or +inf, or only -inf.
     """
-    rows_at_once = len(logits)  # with gradients: the graph holds them all anyway
-    if not (logits.requires_grad and torch.is_grad_enabled()):
-        elements = _CHUNK_ON_CPU if logits.device.type == "cpu" else _CHUNK_ON_GPU
-        rows_at_once = max(1, elements // logits.shape[1])
-        logits = logits.detach()
-
     parts = []
-    for rows, targets in zip(logits.split(rows_at_once), labels.split(rows_at_once), strict=True):
-        rows = rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+    for rows, targets in chunked_pairs(logits, labels):
         top = rows.amax(1, keepdim=True)
         if rows.shape[1] < _MIN_CLASSES_FOR_SOFTMAX:
             confidence = (rows - top).exp_().sum(1).reciprocal()
@@ -108,8 +101,8 @@ def class_one(
 def top_odds(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log(c / (1 - c)) of each row's confidence c, float64, and whether its argmax is right.
 
-    The odds come from the other classes' logsumexp, so that they still differ where c is rounded
-    to 1: in float32 from odds of 2^25. They are 1e300 where c is 1 exactly.
+    The odds come from the logsumexp of the other classes. So they still differ where c is rounded
+    to 1, in float32 from odds of 2^25 on. They are 1e300 where c is exactly 1.
     Inputs are already checked. Differentiable in `logits`.
     """
     parts = [odds_of_rows(rows) for rows in row_chunks(logits)]
@@ -138,7 +131,8 @@ def probabilities(rows: Tensor) -> Tensor:
 def row_chunks(logits: Tensor) -> Iterator[Tensor]:
     """Yield rows of `logits`, in at least float32, in chunks that stay in a core's cache.
 
-    With gradients all rows are one chunk, since the graph holds them anyway. A GPU gets large ones.
+    With gradients all rows are one chunk, since the graph holds them anyway. On a GPU chunks are
+    large.
     """
     if logits.requires_grad and torch.is_grad_enabled():
         yield at_least_float32(logits)

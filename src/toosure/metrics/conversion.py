@@ -8,8 +8,7 @@ from torch import Tensor
 def to_tensor(values: object) -> Tensor:
     """Return numbers as a tensor, which shares the memory of an array where torch can read it.
 
-    What offers itself as an array of numpy is taken as one, whatever its index: a column of a data
-    frame, say.
+    Objects with `__array__`, such as a column of a data frame, are read as arrays of numpy.
 
     >>> to_tensor(np.arange(3)[::-1]).tolist()
     [2, 1, 0]
@@ -22,10 +21,10 @@ def to_tensor(values: object) -> Tensor:
 
 
 def tensor_of_array(array: np.ndarray) -> Tensor:
-    """Return an array as a tensor, with one copy where torch cannot read it as it lies.
+    """Return an array as a tensor, with one copy where torch cannot share its memory.
 
-    torch has no wide floats, few unsigned integers, only the byte order of the machine, and reads
-    neither backwards nor what must not be written.
+    torch has no wide floats, few unsigned integers, only the byte order of the machine, and shares
+    no memory that is reversed or read-only.
     """
     if array.dtype.kind not in "bifuc":
         raise ValueError(f"numbers are needed; got an array of {array.dtype}")

@@ -22,6 +22,7 @@ FORMS = ("points", "grid", "gap", "unbiased")
 _BLOCK = 2**22  # elements of a block of the N x N weights
 _MAX_DIRECT_ROWS = 4096  # beyond them, sums without gradient are taken on a grid
 _NODES_PER_BANDWIDTH = 16  # of that grid
+_ORDER = 6  # of the Taylor series about these nodes
 _CHUNK = 2**18  # rows of a chunk of DECE's soft bins
 
 
@@ -123,7 +124,7 @@ class _Kernel:
         return torch.cat(blocks)
 
     def _means_of_block(self, values: Tensor, start: int, stop: int) -> Tensor:
-        """Return the same around the rows from `start` to `stop`."""
+        """Return `means` around the rows from `start` to `stop`."""
         here = self.confidence[start:stop]
         exponent = -(((here[:, None] - self.confidence) / self.bandwidth) ** 2) / 2  # (rows, N)
         weights = exponent.exp()
@@ -140,14 +141,12 @@ class _Kernel:
         return torch.where(mass < 1e-8, values.mean(), means)
 
 
-def _sece_by_series(
-    confidence: Tensor, correct: Tensor, bandwidth: float, order: int = 6
-) -> Tensor:
+def _sece_by_series(confidence: Tensor, correct: Tensor, bandwidth: float) -> Tensor:
     """Return mean |pi(c_i) - c_i| in O(N): a Taylor series about the nodes of a grid.
 
     With 16 nodes per bandwidth, rows lie within s = 1/32 bandwidth of a node, and
     G(X + s - Y - t) = sum_pq G^(p+q)(X - Y) s^p (-t)^q / (p! q!) errs by
-    15 |s + t|^order / order! at most, 1e-9.
+    15 |s + t|^6 / 6! at most, 1e-9.
     """
     place = confidence / bandwidth * _NODES_PER_BANDWIDTH
     node = place.round()
@@ -156,20 +155,20 @@ def _sece_by_series(
     nodes = int(_NODES_PER_BANDWIDTH / bandwidth) + 2
 
     # Moments of the rows about their node, once with weight 1 and once with their hits.
-    powers = [offset**q for q in range(order)]
+    powers = [offset**q for q in range(_ORDER)]
     moments = [
         torch.stack([torch.bincount(node, hit * power, minlength=nodes) for power in powers])
         for hit in (torch.ones_like(correct), correct)
     ]
-    fields = _convolve_with_gaussian(torch.stack(moments), order)  # (2, order, nodes)
+    fields = _convolve_with_gaussian(torch.stack(moments))  # (2, order, nodes)
 
-    terms = [fields[:, p, node] * powers[p] / math.factorial(p) for p in range(order)]
+    terms = [fields[:, p, node] * powers[p] / math.factorial(p) for p in range(_ORDER)]
     mass, hits = torch.stack(terms).sum(0)
     gaps: Tensor = hits / mass - confidence
     return gaps.abs().mean()
 
 
-def _convolve_with_gaussian(moments: Tensor, order: int) -> Tensor:
+def _convolve_with_gaussian(moments: Tensor) -> Tensor:
     """Convolve moments (2, order, nodes) with the derivatives of the Gaussian, out to 9 widths."""
     reach = 9 * _NODES_PER_BANDWIDTH
     u = torch.arange(reach, -reach - 1, -1, dtype=torch.float64, device=moments.device)
@@ -177,13 +176,13 @@ def _convolve_with_gaussian(moments: Tensor, order: int) -> Tensor:
 
     # Hermite's polynomials by their recurrence: G^(n)(u) = (-1)^n He_n(u) G(u).
     hermite = [torch.ones_like(u), u]
-    for n in range(1, 2 * order - 2):
+    for n in range(1, 2 * _ORDER - 2):
         hermite.append(u * hermite[n] - n * hermite[n - 1])
     derivatives = [(-1) ** n * he * torch.exp(-(u**2) / 2) for n, he in enumerate(hermite)]
 
     taps = [
-        [derivatives[p + q] * (-1) ** q / math.factorial(q) for q in range(order)]
-        for p in range(order)
+        [derivatives[p + q] * (-1) ** q / math.factorial(q) for q in range(_ORDER)]
+        for p in range(_ORDER)
     ]
     weight = torch.stack([torch.stack(row) for row in taps])  # (order, order, taps)
     return torch.nn.functional.conv1d(moments, weight, padding=reach)

@@ -1,4 +1,4 @@
-"""Rows of probabilities: whether rows are such, what they are if not, and their logarithm."""
+"""Rows of probabilities: are rows probabilities, what else may they be, and their logarithm."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1: float16, 
 
 
 def distribution_problem(values: Tensor) -> str | None:
-    """Describe the first row that is no probability distribution; None if all rows are.
+    """Describe the first row that is not a probability distribution; None if all rows are.
 
     >>> distribution_problem(torch.tensor([[0.5, 0.5], [0.5, 0.25]]))
     'row 1 sums to 0.75'
@@ -31,9 +31,10 @@ def sum_tolerance(dtype: torch.dtype) -> float:
 
 
 def are_probabilities(values: Tensor) -> bool:
-    """Return whether every row (N, C) lies in [0, 1] and sums to 1; the first one mostly tells.
+    """Return whether every row (N, C) lies in [0, 1] and sums to 1.
 
-    Zero logits sum to 0, log-probabilities to less. One column is a probability of 1 either way.
+    The first row is checked first, since it mostly decides. Zero logits sum to 0, log-probabilities
+    to less. A single column is not taken for probabilities.
 
     >>> [are_probabilities(torch.tensor(rows)) for rows in ([[0.5, 0.5], [0.1, 0.9]], [[0.0, 0.0]])]
     [True, False]
@@ -48,7 +49,7 @@ def are_probabilities(values: Tensor) -> bool:
 
 
 def probs_hint(values: Tensor) -> str:
-    """Say what rows that are no probabilities are, where their values tell; else nothing."""
+    """Guess from the values what rows that are not probabilities may be; "" without a guess."""
     low, high = torch.stack(torch.aminmax(values)).tolist()
     if values.shape[1] == 1 and low >= 0 and high <= 1:
         return ": one column is one class; of two classes give both columns, 1 - p and p"
@@ -62,7 +63,7 @@ def probs_hint(values: Tensor) -> str:
 
 
 def are_rounded(values: Tensor) -> bool:
-    """Whether all rows sum to 1 but for what rounding to two digits, at most, takes away."""
+    """Whether all rows sum to 1 up to rounding to two digits."""
     away = (values.sum(1, dtype=torch.float64) - 1).abs().max()
     return bool(away <= 0.005 * values.shape[1] + 1e-6) and float(away) < 0.1
 

@@ -1,8 +1,8 @@
 """Groups of rows (sequences, images, people), drawn whole: their numbers, sums and replicas."""
 
 import math
+from collections.abc import Iterator
 from itertools import islice
-from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from toosure.metrics.inputs import ArrayLike
 from toosure.metrics.resampler import Resampler
-from toosure.metrics.student import student_quantile
+from toosure.quantiles import normal_quantile, student_quantile
 
 MAX_DRAWN = 1 << 22  # group counts drawn at a time
-ONE_GROUP = "all rows are of one group: an interval over groups needs two at least"
+ONE_GROUP = "all rows are of one group: an interval over groups needs at least two"
 
 
 def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
-    """Return the group of each row as a number in 0 .. G - 1, (n,), of names or numbers."""
+    """Number the groups from 0 to G - 1: names or numbers (n,) become int64 (n,)."""
     if groups is None:
         raise ValueError("groups are missing: give the sequence, image or person of each row, (N,)")
     array = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
@@ -31,7 +31,7 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
 
 
 def group_count(groups: Tensor) -> int:
-    """Return how many groups there are, of their numbers."""
+    """Return the number of groups, from the group number of each row."""
     return int(groups.max()) + 1
 
 
@@ -43,31 +43,31 @@ def group_sums(values: Tensor, groups: Tensor) -> Tensor:
 
 
 def resampled_sums(per_group: Tensor, seed: int, samples: int) -> Tensor:
-    """Return the sums (samples, K) of as many groups as there are, drawn with replacement."""
+    """Draw G of G groups with replacement, and return the sums of each replica, (samples, K)."""
     counts = Resampler(seed, samples).row_counts(len(per_group))
-    replicas = max(1, MAX_DRAWN // len(per_group))  # of a block, so that memory stays bounded
+    replicas = max(1, MAX_DRAWN // len(per_group))  # in each block, so that memory stays bounded
     sums = []
     while block := list(islice(counts, replicas)):
         sums.append(torch.from_numpy(np.stack(block)).double() @ per_group)
     return torch.cat(sums)
 
 
-def resampled_rows(groups: Tensor, seed: int, samples: int) -> list[Tensor]:
-    """Return the row numbers of each replica: all rows of the groups drawn."""
+def resampled_rows(groups: Tensor, seed: int, samples: int) -> Iterator[Tensor]:
+    """Yield the row numbers of each replica: all rows of the groups drawn."""
     order = groups.argsort(stable=True)
     members = order.split(torch.bincount(groups).tolist())
-    draws = Resampler(seed, samples).torch_rows(len(members))
-    return [torch.cat([members[g] for g in drawn.tolist()]) for drawn in draws]
+    for drawn in Resampler(seed, samples).torch_rows(len(members)):
+        yield torch.cat([members[g] for g in drawn.tolist()])
 
 
 def small_sample_factor(count: int, level: float) -> float:
-    """Return by how much replicas of few groups vary too little: sqrt(G / (G - 1)) t / z.
+    """Return the factor by which replicas of few groups vary too little: sqrt(G / (G - 1)) t / z.
 
-    Groups (or rows) drawn from G vary less than those of the population, and their spread is itself
-    an estimate: Student's quantile with G - 1 degrees of freedom in place of the normal one.
+    Groups (or rows) resampled from G vary less than new groups would, and their spread is itself an
+    estimate. So Student's quantile with G - 1 degrees of freedom replaces the normal one.
     """
     if count < 2:
         raise ValueError(ONE_GROUP)
     tail = 0.5 + level / 2
-    ratio = student_quantile(tail, count - 1) / NormalDist().inv_cdf(tail)
+    ratio = student_quantile(tail, count - 1) / normal_quantile(tail)
     return ratio * math.sqrt(count / (count - 1))

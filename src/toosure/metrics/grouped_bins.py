@@ -6,14 +6,9 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.binned import BinSums, error_of
-from toosure.metrics.bootstrap_cells import (
-    ROUNDING,
-    Interval,
-    error_along,
-    holding_value,
-    quantiles,
-)
+from toosure.metrics.bootstrap_cells import error_with_fixed_signs
 from toosure.metrics.group_draws import group_count, resampled_sums, small_sample_factor
+from toosure.metrics.interval_ends import ROUNDING, Interval, quantiles, widened_to_value
 
 
 def group_bin_sums(
@@ -39,16 +34,16 @@ def sums_and_replicas(per_group: Tensor, seed: int, samples: int) -> tuple[BinSu
 def interval_over_groups(
     value: Tensor, per_group: Tensor, norm: float, level: float, seed: int, samples: int
 ) -> Interval:
-    """Return a binned error with an interval that bounds the bias of absolute gaps.
+    """Return a binned error over G groups with an interval that bounds the bias.
 
-    As of independent rows: the high end holds the direction of every gap; the low end lets each
-    gap be 0 that lies within sqrt(log G) of its own standard error over groups, and is 0 where
-    groups without any gap show such an error by chance.
+    As for independent rows, the high end keeps the sign of every gap. For the low end, each gap
+    within sqrt(log G) of its standard error over groups is taken as 0. The low end is 0 itself
+    where groups without any gap show such an error by chance.
     """
     sums, replicas = sums_and_replicas(per_group, seed, samples)
     plain = error_of(sums, norm)
     factor = small_sample_factor(len(per_group), level)
-    above = error_along(sums, replicas, norm) - plain
+    above = error_with_fixed_signs(sums, replicas, norm) - plain
 
     spread = replicas.gaps().std(0)
     cut = math.sqrt(math.log(len(per_group)))
@@ -60,9 +55,9 @@ def interval_over_groups(
     by_chance = error_of(without_gaps(replicas, sums.gaps()), norm)
     if plain <= factor * quantiles(by_chance, level)[1] + ROUNDING:
         low = torch.zeros_like(low)
-    return holding_value(Interval(value.cpu().double(), low.clamp(min=0), high.clamp(max=1)))
+    return widened_to_value(Interval(value.cpu().double(), low.clamp(min=0), high.clamp(max=1)))
 
 
 def without_gaps(sums: BinSums, gaps: Tensor) -> BinSums:
-    """Return bin sums whose mean confidence is moved by the gaps: nothing but noise is left."""
+    """Take the gaps away from the mean confidence of the bins: only noise is left."""
     return sums._replace(confidence=sums.confidence - sums.counts * gaps)

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.conversion import to_tensor
-from toosure.metrics.distributions import SUM_TOLERANCE as SUM_TOLERANCE
-from toosure.metrics.distributions import are_probabilities as are_probabilities
-from toosure.metrics.distributions import distribution_problem as distribution_problem
-from toosure.metrics.distributions import log_of, sum_tolerance
-from toosure.metrics.distributions import probs_hint as probs_hint
+from toosure.metrics.distributions import (
+    are_probabilities,
+    distribution_problem,
+    log_of,
+    probs_hint,
+    sum_tolerance,
+)
 from toosure.metrics.label_hints import shape_hint, type_hint
 from toosure.metrics.one_column import (
     LOGITS_MAY_BE_PROBABILITIES,
@@ -31,8 +33,8 @@ from toosure.metrics.one_column import (
 # Numbers in any form that `to_tensor` takes; the shape is checked, not typed.
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
-# Whether the logits of metrics called now were looked at before; see `known_logits`.
-_logits_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
+# Whether the outputs of metrics called now were checked before; see `known_outputs`.
+_outputs_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
 
 
 def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
@@ -50,7 +52,7 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:
 
 
 def dimension_hint(logits: Tensor) -> str:
-    """Say what to do with outputs for every token or pixel; else nothing."""
+    """Return what to do with outputs for every token or pixel; "" for other outputs."""
     if logits.ndim < 3:
         return ""
     return ": of tokens (N, T, C) or pixels (N, C, H, W), take toosure.metrics.flatten_positions"
@@ -93,7 +95,7 @@ def as_pair(logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
 def as_metric_inputs(
     logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Check what a public metric got; probabilities become their logarithm, in float64.
+    """Check the inputs of a public metric; probabilities become their logarithm, in float64.
 
     One output per example, with 0/1 labels, becomes the two columns of two classes.
     """
@@ -101,7 +103,7 @@ def as_metric_inputs(
     if labels is None:
         raise ValueError("labels are missing: give the true class of each row, integers (N,)")
 
-    if is_one_column(outputs):  # labels first: those of more classes are what is wrong then
+    if is_one_column(outputs):  # check labels first: more than two classes are named then
         truth = labels_of_two_classes(to_tensor(labels), len(outputs))
         return as_metric_logits(logits, probs), truth.to(outputs.device)
 
@@ -110,7 +112,7 @@ def as_metric_inputs(
 
 
 def one_of(logits: ArrayLike | None, probs: ArrayLike | None) -> Tensor:
-    """Return the one of logits and probabilities that was given, as a tensor."""
+    """Return whichever of logits and probabilities was given, as a tensor."""
     if (logits is None) == (probs is None):
         came = "neither" if logits is None else "both"
         raise ValueError(f"give logits, or probabilities as probs=...; got {came}")
@@ -118,25 +120,25 @@ def one_of(logits: ArrayLike | None, probs: ArrayLike | None) -> Tensor:
 
 
 def as_metric_logits(logits: ArrayLike | None, probs: ArrayLike | None = None) -> Tensor:
-    """Check the outputs that a public metric got; see `as_metric_inputs`."""
+    """Check the outputs given to a public metric; see `as_metric_inputs`."""
     outputs = one_of(logits, probs)
     if probs is not None:
         return log_of(as_distributions(outputs))
 
     if is_one_column(outputs):
         columns = columns_of_logits(outputs)
-        if not _logits_are_known.get():
+        if not _outputs_are_known.get():
             check_one_column(outputs)
         return columns
 
     checked = as_logits(outputs)
-    if not _logits_are_known.get() and are_probabilities(checked):
+    if not _outputs_are_known.get() and are_probabilities(checked):
         raise ValueError(LOGITS_ARE_PROBABILITIES)
     return checked
 
 
 def check_one_column(logits: ArrayLike | None) -> None:
-    """Refuse one logit per example where all lie in [0, 1]: they are rather probabilities."""
+    """Refuse one logit per example if all lie in [0, 1]: they are probably probabilities."""
     logits = to_tensor(logits) if logits is not None else None
     if is_one_column(logits) and len(logits) and may_be_probabilities(logits):
         raise ValueError(LOGITS_MAY_BE_PROBABILITIES)
@@ -149,47 +151,34 @@ LOGITS_ARE_PROBABILITIES = (
 
 
 @contextmanager
-def known_logits() -> Iterator[None]:
-    """Call metrics inside without a look at whether their logits are probabilities.
+def known_outputs() -> Iterator[None]:
+    """Call metrics inside without a check whether logits, or probs, are probabilities.
 
-    For logits that were looked at before: the same again, resampled, scaled, or of a later batch.
+    For outputs that were checked before: the same again, resampled, scaled, or of a later batch.
     """
-    token = _logits_are_known.set(True)
+    token = _outputs_are_known.set(True)
     try:
         yield
     finally:
-        _logits_are_known.reset(token)
+        _outputs_are_known.reset(token)
 
 
 def as_distributions(probs: ArrayLike) -> Tensor:
     """Return probabilities (N, C), in at least float32, or raise with what came instead.
 
-    One probability per example, that of class 1, becomes two columns.
+    One probability per example, P(class 1), becomes two columns.
     """
     probs = to_tensor(probs)
     if is_one_column(probs):
         return columns_of_probs(probs)
 
     probs = as_logits(probs, "probs")
-    if (problem := distribution_problem(probs)) is not None:
+    if not _outputs_are_known.get() and (problem := distribution_problem(probs)) is not None:
         raise ValueError(
             "probs must be rows of numbers in [0, 1] that sum to 1, to within "
             f"{sum_tolerance(probs.dtype):.2g}; {problem}{probs_hint(probs)}"
         )
     return at_least_float32(probs)
-
-
-def as_probabilities(probs: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Check `(probs, labels)`: floats in [0, 1], of shape (N, C) and at least float32."""
-    probs = to_tensor(probs)
-    if is_one_column(probs):
-        truth = labels_of_two_classes(to_tensor(labels), len(probs))
-        return columns_of_probs(probs), truth.to(probs.device)
-
-    probs = as_logits(probs, "probabilities")
-    labels = as_labels(labels, *probs.shape)
-    check_unit_interval(probs, "probabilities")
-    return at_least_float32(probs), labels.to(probs.device)
 
 
 def as_confidence(
@@ -230,8 +219,8 @@ def at_least_float32(values: Tensor) -> Tensor:
 def check_finite(values: Tensor, name: str = "logits") -> Tensor:
     """Raise if a per-row reduction of `name` is NaN or infinite, else return `values`.
 
-    Give it what you reduce anyway (a logsumexp is NaN or +inf exactly when its row holds one),
-    so that the check costs no extra pass over (N, C).
+    Pass a reduction that is computed anyway: a logsumexp is NaN or +inf exactly when its row holds
+    one. Then the check costs no extra pass over (N, C).
     """
     # The sum is one cheap number and finite almost always; only if not, look at each value.
     if values.detach().sum().isfinite():

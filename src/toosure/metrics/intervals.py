@@ -1,5 +1,6 @@
 """Bootstrap intervals for any metric, vectorised where the metric is a function of sums."""
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -7,58 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toosure.metrics import smooth
-from toosure.metrics.binned_interval import interval_over_rows
-from toosure.metrics.bootstrap_cells import Interval as Interval
-from toosure.metrics.bootstrap_cells import (
-    count_by_rank,
-    gather_cells,
-    holding_value,
-    on_rows,
-    quantiles,
-    without_interval,
-)
-from toosure.metrics.classwise_interval import (
-    class_bins,
-    classwise_interval_over_rows,
-    rows_of_classes,
-)
+from toosure.metrics.binned_interval import binned_interval, binned_offsets
+from toosure.metrics.bootstrap import Bootstrap, as_bootstrap
+from toosure.metrics.classwise_interval import bins_of_classes, classwise_interval, rows_of_classes
 from toosure.metrics.confidence import top_label, top_odds
+from toosure.metrics.group_draws import group_count
 from toosure.metrics.inputs import (
     ArrayLike,
     as_confidence,
+    as_distributions,
     as_metric_inputs,
-    check_choice,
-    check_count,
-    check_level,
     check_one_column,
-    known_logits,
+    known_outputs,
 )
+from toosure.metrics.interval_ends import Interval, union, without_interval
 from toosure.metrics.interval_tables import (
-    AREAS,
-    BINNED,
-    CLASSWISE,
     FROM_CONFIDENCE,
-    OF_SCORES,
-    OF_TWO_SETS,
-    RANKED,
-    RANKED_FROM_CONFIDENCE,
-    ROW_SCORES,
-    WITHOUT_BOUND,
+    INTERVALS,
     Metric,
+    MetricInterval,
     is_plain_mmce,
-    within_range,
 )
 from toosure.metrics.kernel_interval import mmce_interval
-from toosure.metrics.mean_interval import (
-    interval_of_mean,
-    mean_and_rows,
-    mean_offsets_of_rows,
-)
-from toosure.metrics.resampler import Resampler
-from toosure.metrics.smooth_interval import smece_ends
-
-METHODS = ("auto", "basic", "percentile")
+from toosure.metrics.mean_interval import interval_of_mean, mean_and_rows, mean_offsets
+from toosure.metrics.rank_interval import rank_offsets
+from toosure.metrics.smooth_interval import smece_interval
 
 
 def confidence_interval(
@@ -70,6 +44,7 @@ def confidence_interval(
     samples: int = 1000,
     method: str = "auto",
     *,
+    groups: ArrayLike | None = None,
     probs: ArrayLike | None = None,
     **options: Any,
 ) -> Interval:
@@ -78,24 +53,28 @@ def confidence_interval(
     "basic": [2v - q_high, 2v - q_low] with q the quantiles over resampled rows;
     "percentile": [q_low, q_high]. Both fail a calibration error near 0, where noise alone pushes
     the value up and resampling pushes again: at 95 %, less than 70 % of them hold an ECE of 0.
-    "auto" therefore differs for `ece`, `mce`, `rmsce`, `adaptive_ece`, `classwise_ece` and `smece`,
-    whose bias is known to lie between none (the sign of each gap is certain) and that of a gap of
-    0: the low end takes the latter where chance explains the gap, the high end the former, and the
-    low end is 0 where labels drawn from the probabilities show such an error. It always holds the
-    value and covers about as often as it says or more, at the price of width (docs/metrics.md;
-    but for `mce` where several bins share the largest gap).
+    "auto" therefore differs for `ece`, `mce`, `rmsce`, `adaptive_ece`, `classwise_ece` and `smece`.
+    Their bias lies between 0, if the sign of each gap is certain, and the bias of a gap of 0. The
+    high end takes the first. The low end takes the second where chance explains the gap, and is 0
+    where labels drawn from the probabilities show such an error. The interval always holds the
+    value. It covers as often as it says or more often, at the price of width (docs/metrics.md),
+    except for `mce` where several bins share the largest gap.
 
     `debiased_ece` estimates the same error as `ece` and has its interval. `mmce`, a length, bounds
     its bias likewise (unless `weighted`). `dece`, `sece` and `kde_ece` have no such bound: their
-    ends are NaN. A mean over rows joins both textbook intervals, with Student's quantile; that of
-    one row is NaN. `auroc_ovr` and `auroc_ovr_binned` have "percentile", any other metric "basic".
-    All are widened to hold the value, and end where the metric does: no NLL is below 0.
+    ends are NaN. A mean over rows joins both textbook intervals, with Student's quantile; with one
+    row its ends are NaN. `auroc_ovr` and `auroc_ovr_binned` have "percentile", any other metric
+    "basic". All are widened to hold the value, and end where the metric does: no NLL is below 0.
 
-    Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once:
-    exact up to 256 distinct values (512 for ranks and means), beyond that neighbours in value are
-    drawn as one of about so many cells. Equal-mass bins keep their edges. Any other metric is
-    called `samples` times; one that returns several numbers in a tensor (`reduction="none"`) gets
-    an interval for each. `auroc_ood` and `fpr95_ood`, of two sets of logits, have none.
+    `groups` (N,), names or numbers, is the sequence, image or person of each row. Then whole groups
+    are resampled, and `method` must be "auto". An interval that bounds a bias is never narrower
+    over groups than over rows.
+
+    Binned errors, AURC, misclassification AUROC and means over rows resample counts, all at once.
+    This is exact up to 256 distinct values (512 for ranks and means); more values are merged with
+    their neighbours into about that many cells. Equal-mass bins keep their edges. Any other metric
+    is called `samples` times. If it returns several numbers in a tensor (`reduction="none"`), each
+    has an interval. `auroc_ood` and `fpr95_ood` compare two sets of logits and have none.
 
     >>> from toosure.metrics import ece
     >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -103,51 +82,33 @@ def confidence_interval(
     >>> bool(low < value < high)
     True
     """
-    if metric in OF_TWO_SETS:
+    entry = INTERVALS.get(metric, MetricInterval())
+    if entry.kind == "two sets":
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
     check_one_column(logits)
-    # A metric looks at logits itself, and knows what it takes; those of a fast way are not called.
-    is_called = metric not in ROW_SCORES and metric not in RANKED
-    with known_logits() if is_called else nullcontext():
+    # A metric that is called checks logits itself; without a call they are checked here.
+    is_called = entry.kind not in ("mean", "ranks")
+    with known_outputs() if is_called else nullcontext():
         logits, labels = as_metric_inputs(logits, labels, probs)
-    check_count("samples", samples)
     logits = logits.detach()
 
-    of_confidence = FROM_CONFIDENCE.get(metric)
-    if probs is not None:
-        of_confidence = of_confidence or RANKED_FROM_CONFIDENCE.get(metric)
-    if of_confidence is not None:
+    by_confidence = entry.needs_confidence_only or (entry.kind == "ranks" and probs is not None)
+    if by_confidence and entry.from_confidence is not None:
         pair = top_label(logits, labels) if probs is None else top_label(probs=probs, labels=labels)
         return confidence_interval_from_confidence(
-            of_confidence, *pair, level, seed, samples, method, **options
+            entry.from_confidence, *pair, level, seed, samples, method, groups=groups, **options
         )
 
-    resampler = Resampler(seed, samples)
-    if metric in CLASSWISE and method == "auto":
-        return _interval_of_classwise(metric, logits, labels, probs, level, resampler, options)
-    if metric in ROW_SCORES and not options:
-        value, rows = mean_and_rows(ROW_SCORES[metric], logits, labels)
-        offsets = mean_offsets_of_rows(rows, resampler)
-        if method == "auto":
-            return within_range(metric, interval_of_mean(value, offsets, len(rows), level))
-    elif metric in RANKED and not options:
+    bootstrap = as_bootstrap(level, seed, samples, method, groups, len(labels))
+    # Means and ranks take no options: called with one, they raise.
+    if entry.row_score is not None and not options:
+        value, rows = mean_and_rows(entry.row_score, logits, labels)
+        return _interval_of_mean(entry, value, rows, bootstrap)
+    if entry.ranking is not None and not options:
         odds, correct = top_odds(logits, labels)
-        value = OF_SCORES[metric](odds, correct)
-        offsets = _rank_offsets(RANKED[metric], odds, correct, resampler)
-    else:
-        of_rows = on_rows(metric, logits, labels, probs, options)
-        value = _as_tensor(of_rows(slice(None)), metric)
-        if metric in WITHOUT_BOUND and method == "auto":
-            return without_interval(value)
-        with known_logits():
-            replicas = [of_rows(i.to(labels.device)) for i in resampler.torch_rows(len(labels))]
-        offsets = torch.stack(replicas) - value
+        return _interval_of_pairs(entry.ranking.of_scores, entry, odds, correct, bootstrap, options)
 
-    if method == "auto" and metric in AREAS:  # "basic" turns a tail below into one beyond 1
-        interval = holding_value(_interval(value, offsets, level, "percentile"))
-    else:
-        interval = _interval(value, offsets, level, method)
-    return within_range(metric, interval)
+    return _interval_by_calls(metric, entry, logits, labels, probs, bootstrap, options)
 
 
 def confidence_interval_from_confidence(
@@ -158,6 +119,8 @@ def confidence_interval_from_confidence(
     seed: int = 0,
     samples: int = 1000,
     method: str = "auto",
+    *,
+    groups: ArrayLike | None = None,
     **options: Any,
 ) -> Interval:
     """Return a `*_from_confidence` metric with its interval; see `confidence_interval`.
@@ -169,83 +132,136 @@ def confidence_interval_from_confidence(
     0.333333
     """
     confidence, correct = as_confidence(confidence, correct)
-    check_count("samples", samples)
-    check_choice("method", method, METHODS)
-    confidence = confidence.detach()
-    resampler = Resampler(seed, samples)
-    value = _as_tensor(metric(confidence, correct, **options), metric)
-
-    if metric in WITHOUT_BOUND and method == "auto":
-        return without_interval(value)
-    if metric in BINNED:
-        error = BINNED[metric]._replace(**options)
-        cells = gather_cells(confidence, correct, error.adaptive, error.bins, error.edge)
-        if method == "auto":
-            return interval_over_rows(error, value, cells, level, resampler)
-        sums, bin_replicas = error.sums_and_replicas(cells, resampler)
-        offsets = error.of_sums(bin_replicas, error.norm) - error.of_sums(sums, error.norm)
-    elif metric in RANKED:
-        offsets = _rank_offsets(RANKED[metric], confidence, correct, resampler)
-    elif metric is smooth.smece_from_confidence and method == "auto":
-        return _interval_of_smece(value, confidence, correct, level, resampler, **options)
-    elif is_plain_mmce(metric, options) and method == "auto":
-        width = options.get("bandwidth", 0.4)
-        return mmce_interval(value, confidence, correct, level, *resampler, width)
-    else:
-        draws = (i.to(correct.device) for i in resampler.torch_rows(len(correct)))
-        replicas = [metric(confidence[i], correct[i], **options) for i in draws]
-        offsets = torch.stack(replicas) - value
-
-    return within_range(metric, _interval(value, offsets, level, method))
+    bootstrap = as_bootstrap(level, seed, samples, method, groups, len(confidence))
+    entry = FROM_CONFIDENCE.get(metric, MetricInterval())
+    return _interval_of_pairs(metric, entry, confidence.detach(), correct, bootstrap, options)
 
 
-def _interval(value: Tensor, offsets: Tensor, level: float, method: str) -> Interval:
-    """Return the interval around `value` from the replicas' offsets, replica less value."""
-    check_choice("method", method, METHODS)
-    lower, upper = quantiles(offsets, level).to(value.device)
-    if method == "percentile":
-        return Interval(value, value + lower, value + upper)
-
-    basic = Interval(value, value - upper, value - lower)
-    return holding_value(basic) if method == "auto" else basic
-
-
-def _interval_of_smece(
-    value: Tensor,
-    confidence: Tensor,
-    correct: Tensor,
-    level: float,
-    resampler: Resampler,
-    bandwidth: float | None = None,
-) -> Interval:
-    """Return smECE with an interval that bounds the bias of an absolute gap."""
-    check_level(level)
-    width = float(value) if bandwidth is None else bandwidth
-    below, above = smece_ends(confidence, correct, width, level, *resampler)
-    return Interval(value, (value - below).clamp(min=0), (value + above).clamp(max=1))
-
-
-def _interval_of_classwise(
+def on_rows(
     metric: Metric,
     logits: Tensor,
     labels: Tensor,
     probs: ArrayLike | None,
-    level: float,
-    resampler: Resampler,
+    options: dict[str, Any],
+) -> Callable[[Tensor | slice], Tensor]:
+    """Return the metric as a function of the rows to take.
+
+    Probabilities go to a metric that takes them, else their logarithm.
+    """
+    if probs is not None and "probs" in inspect.signature(metric).parameters:
+        rows = as_distributions(probs).detach()
+        return lambda i: metric(probs=rows[i], labels=labels[i], **options)
+
+    return lambda i: metric(logits[i], labels[i], **options)
+
+
+def over_rows_and_groups(
+    interval: Callable[[Tensor | None], Interval], groups: Tensor | None
+) -> Interval:
+    """Return the interval over rows, or the one over groups, widened to hold the one over rows.
+
+    Rows of a group are alike, so they never say more than independent rows.
+    """
+    over_rows = interval(None)
+    return over_rows if groups is None else union(interval(groups), over_rows)
+
+
+def _interval_of_mean(
+    entry: MetricInterval, value: Tensor, rows: Tensor, bootstrap: Bootstrap
+) -> Interval:
+    """Return a mean over rows with its interval."""
+    offsets = mean_offsets(rows, bootstrap.resampler, bootstrap.groups)
+    if bootstrap.method != "auto":
+        return bootstrap.interval(entry, value, offsets)
+
+    count = len(rows) if bootstrap.groups is None else group_count(bootstrap.groups)
+    return entry.within_range(interval_of_mean(value, offsets, count, bootstrap.level))
+
+
+def _interval_by_calls(
+    metric: Metric,
+    entry: MetricInterval,
+    logits: Tensor,
+    labels: Tensor,
+    probs: ArrayLike | None,
+    bootstrap: Bootstrap,
     options: dict[str, Any],
 ) -> Interval:
-    """Return classwise ECE with an interval that bounds the bias of absolute gaps."""
-    value = on_rows(metric, logits, labels, probs, options)(slice(None))
-    given = class_bins(rows_of_classes(metric, logits, probs), labels, **options)
-    return classwise_interval_over_rows(value, given, level, *resampler)
+    """Return a metric of checked logits with its interval: it is called on resampled rows.
+
+    Classwise ECE has an interval of its own, which bounds the bias.
+    """
+    of_rows = on_rows(metric, logits, labels, probs, options)
+    value = _as_tensor(of_rows(slice(None)), metric)
+    if entry.kind == "no bound" and bootstrap.method == "auto":
+        return without_interval(value)
+
+    if entry.kind == "classwise" and bootstrap.method == "auto":
+        classes = bins_of_classes(rows_of_classes(logits, probs), labels, **options)
+        level, resampler = bootstrap.level, bootstrap.resampler
+        return over_rows_and_groups(
+            lambda groups: classwise_interval(value, classes, level, *resampler, groups),
+            bootstrap.groups,
+        )
+
+    with known_outputs():
+        replicas = [of_rows(i) for i in bootstrap.rows(labels)]
+    return bootstrap.interval(entry, value, torch.stack(replicas) - value)
 
 
-def _rank_offsets(
-    of_ranks: Callable[[Tensor], Tensor], score: Tensor, correct: Tensor, resampler: Resampler
-) -> Tensor:
-    """Return a ranking metric of the replicas less that of the rows."""
-    counts = count_by_rank(score, correct)
-    return of_ranks(resampler.cell_counts(counts)) - of_ranks(counts.double())
+def _interval_of_pairs(
+    metric: Metric,
+    entry: MetricInterval,
+    confidence: Tensor,
+    correct: Tensor,
+    bootstrap: Bootstrap,
+    options: dict[str, Any],
+) -> Interval:
+    """Return a metric of checked confidences, or other scores, and hits with its interval."""
+    value = _as_tensor(metric(confidence, correct, **options), metric)
+    if bootstrap.method == "auto":
+        if entry.kind == "no bound":
+            return without_interval(value)
+        bounds = _interval_with_bias_bounds(entry, value, confidence, correct, bootstrap, options)
+        if bounds is not None:
+            return over_rows_and_groups(bounds, bootstrap.groups)
+
+    if entry.ranking is not None:
+        offsets = rank_offsets(
+            entry.ranking.of_counts, confidence, correct, bootstrap.resampler, bootstrap.groups
+        )
+    elif entry.error is not None:
+        error = entry.error._replace(**options)
+        offsets = binned_offsets(error, confidence, correct, bootstrap.resampler)
+    else:
+        draws = bootstrap.rows(correct)
+        replicas = [metric(confidence[i], correct[i], **options) for i in draws]
+        offsets = torch.stack(replicas) - value
+    return bootstrap.interval(entry, value, offsets)
+
+
+def _interval_with_bias_bounds(
+    entry: MetricInterval,
+    value: Tensor,
+    confidence: Tensor,
+    correct: Tensor,
+    bootstrap: Bootstrap,
+    options: dict[str, Any],
+) -> Callable[[Tensor | None], Interval] | None:
+    """Return, as a function of the groups, the interval that bounds a bias; None if none does."""
+    pair = (confidence, correct)
+    level, resampler = bootstrap.level, bootstrap.resampler
+    if entry.error is not None:
+        error = entry.error._replace(**options)
+        return lambda groups: binned_interval(error, value, *pair, level, resampler, groups)
+    if entry.kind == "smece":
+        return lambda groups: smece_interval(
+            value, *pair, level, *resampler, **options, groups=groups
+        )
+    if entry.kind == "mmce" and is_plain_mmce(options):
+        width = options.get("bandwidth", 0.4)
+        return lambda groups: mmce_interval(value, *pair, level, *resampler, width, groups)
+    return None
 
 
 def _as_tensor(value: object, metric: Metric) -> Tensor:

@@ -1,14 +1,14 @@
 """The interval of MMCE, the length of a mean of kernel functions: noise makes a length larger."""
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from toosure.metrics.bootstrap_cells import ROUNDING, Interval, quantiles
 from toosure.metrics.group_draws import group_count, small_sample_factor
+from toosure.metrics.interval_ends import ROUNDING, Interval, quantiles
 from toosure.metrics.kernel import pair_sum, root
+from toosure.quantiles import normal_quantile
 
 
 class SortedRows(NamedTuple):
@@ -36,14 +36,14 @@ def mmce_interval(
 ) -> Interval:
     """Return MMCE with an interval that bounds the bias of a length, over rows or groups.
 
-    The high end holds the direction of the mean of kernels, along which the length has no bias. The
-    low end is 0 where noise alone is as long; else it is that of rows or groups of which each is
-    multiplied by a Gaussian number of its own (the wild bootstrap, Wu 1986).
+    The high end keeps the direction of the mean of kernels: a length along one direction has no
+    bias. The low end is 0 where noise alone is as long. Otherwise the residual of each row or group
+    is multiplied by its own Gaussian number (the wild bootstrap, Wu 1986).
     """
     n = len(confidence)
-    given, order = confidence.double().cpu().sort()
+    ordered, order = confidence.double().cpu().sort()
     index = torch.arange(n) if groups is None else groups.cpu()[order]
-    rows = SortedRows(given, correct.cpu().double()[order] - given, index, bandwidth)
+    rows = SortedRows(ordered, correct.cpu().double()[order] - ordered, index, bandwidth)
     factor = 1.0 if groups is None else small_sample_factor(group_count(index), level)
     generator = torch.Generator().manual_seed(seed)
 
@@ -53,31 +53,33 @@ def mmce_interval(
         drawn = weight * rows.residual
         replicas.append(rows.length(rows.residual + drawn))
         if groups is None:
-            hits = torch.rand(n, generator=generator, dtype=torch.float64) < given
-            drawn = hits.double() - given
+            # Hits drawn from the confidences: the noise of calibrated rows.
+            hits = torch.rand(n, generator=generator, dtype=torch.float64) < ordered
+            drawn = hits.double() - ordered
         noise.append(rows.length(drawn))
 
     v = value.cpu().double()
-    most = factor * quantiles(torch.stack(noise), level)[1]
+    by_chance = factor * quantiles(torch.stack(noise), level)[1]
     low = v - factor * quantiles(torch.stack(replicas) - v, level)[1]
-    if v <= most + ROUNDING:
+    if v <= by_chance + ROUNDING:
         low = torch.zeros_like(v)
-    above = most
+
+    above = by_chance
     if v > ROUNDING:
-        above = factor * NormalDist().inv_cdf(0.5 + level / 2) * error_along(rows, v)
+        above = factor * normal_quantile(0.5 + level / 2) * standard_error_of_mmce(rows, v)
     return Interval(value, low.clamp(min=0).to(value), (v + above).to(value))
 
 
-def error_along(rows: SortedRows, value: Tensor) -> Tensor:
-    """Return the standard error of MMCE with its direction held: then it is a mean over rows.
+def standard_error_of_mmce(rows: SortedRows, value: Tensor) -> Tensor:
+    """Return the standard error of MMCE with its direction fixed: then it is a mean over rows.
 
-    Row i adds r_i (K r)_i / (N MMCE). It is at least the error that calibrated rows would have.
+    Row i adds r_i (K r)_i / (N MMCE). The result is at least the error of calibrated rows.
     """
     n = len(rows.residual)
     residual = rows.residual.clone().requires_grad_()
     square = pair_sum(rows.confidence, residual, rows.bandwidth)
     pull = torch.autograd.grad(square, residual)[0] / (2 * n * value)
 
-    around = torch.bincount(rows.groups, pull * rows.residual - value)
-    claimed = (pull.square() * rows.confidence * (1 - rows.confidence)).sum()
-    return torch.maximum(around.square().sum(), claimed).sqrt() / n
+    deviations = torch.bincount(rows.groups, pull * rows.residual - value)
+    calibrated = (pull.square() * rows.confidence * (1 - rows.confidence)).sum()
+    return torch.maximum(deviations.square().sum(), calibrated).sqrt() / n

@@ -5,16 +5,16 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from toosure.metrics.binned import reliability_from_confidence
+from toosure.chance import fine_cells
 
 CELLS_PER_BIN = 16  # hits are drawn for cells of nearly equal probability
 
 
 class LabelChance(NamedTuple):
-    """How a label stands against chance, corrected for the number of labels."""
+    """How a label compares with chance, corrected for the number of labels."""
 
     gap: float  # mean probability minus frequency
-    adjusted_p: float  # of its gap or its ECE, whichever stands out more
+    adjusted_p: float  # of the gap or the ECE, whichever stands out more
     gap_p: float  # of its gap alone
 
 
@@ -32,8 +32,8 @@ def judge_labels(
     """Test labels, each a pair (probabilities, truth), against a model that is calibrated.
 
     Truth is drawn from the probabilities `samples` times. Both statistics of each label are
-    standardised, and compared with the largest of all labels in each draw: so the chance that any
-    calibrated label is called faulty is the level, however many there are.
+    standardised, and compared with the largest of all labels in each draw. So the chance that any
+    calibrated label is called faulty does not depend on the number of labels.
     """
     generator = np.random.default_rng(seed)
     each = [statistics(p, true, bins, edge, generator, samples) for p, true in pairs]
@@ -52,18 +52,9 @@ def statistics(
     p: Tensor, true: Tensor, bins: int, edge: str, generator: np.random.Generator, samples: int
 ) -> Statistics:
     """Return the standardised ECE and |gap| of one label, observed and drawn."""
-    table = reliability_from_confidence(p, true, bins * CELLS_PER_BIN, edge)
-    counts = table.counts.cpu().numpy()
-    mean = table.confidence.nan_to_num().clamp(0, 1).cpu().numpy()
-    hits = np.rint((table.counts * table.accuracy.nan_to_num()).cpu().numpy()).astype(np.int64)
-
-    filled = counts > 0
-    bin_of = np.repeat(np.arange(bins), CELLS_PER_BIN)[filled]
-    begins = np.flatnonzero(np.diff(bin_of, prepend=-1))
-    counts, mean, hits = counts[filled], mean[filled], hits[filled]
-
-    draws = generator.binomial(counts, mean, (samples, len(counts)))
-    gaps = np.add.reduceat(counts * mean - np.vstack([hits, draws]), begins, axis=1) / counts.sum()
+    cells = fine_cells(p.cpu().numpy(), true.cpu().numpy(), bins, edge, CELLS_PER_BIN)
+    draws = cells.drawn_hits(generator, samples)
+    gaps = cells.gap_sums(np.concatenate([cells.hits[None], draws])) / len(p)  # (.., bins)
     both = np.stack([np.abs(gaps).sum(1), np.abs(gaps.sum(1))], 1)  # (1 + samples, 2)
 
     centre = both[1:].mean(0) * [1, 0]  # a gap has mean 0

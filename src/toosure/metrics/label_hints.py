@@ -1,11 +1,11 @@
-"""What labels that are refused really are, and the remedy where their values bear it out."""
+"""Hints for refused labels: what they may be, and what to do where their values confirm it."""
 
 import torch
 from torch import Tensor
 
 
 def shape_hint(labels: Tensor, n: int, classes: int) -> str:
-    """Say what labels of another shape are, where their values tell; else nothing."""
+    """Guess what labels of a wrong shape are, from their values; "" without a guess."""
     if labels.shape == (n, 1) and n > 0:
         return ": take the column, labels[:, 0]"
     if labels.shape != (n, classes) or labels.is_complex():
@@ -26,7 +26,7 @@ def shape_hint(labels: Tensor, n: int, classes: int) -> str:
 
 
 def type_hint(labels: Tensor, classes: int) -> str:
-    """Name the type of labels that are no integers, and the remedy where the values allow one."""
+    """Name the type of labels that are not integers, and the remedy if the values allow one."""
     name = str(labels.dtype).removeprefix("torch.")
     if labels.is_complex():
         return name
@@ -39,7 +39,7 @@ def type_hint(labels: Tensor, classes: int) -> str:
     if bool(fractional.any()):
         row = int(fractional.nonzero()[0])
         return (
-            f"{name} that are no class numbers, such as {float(labels[row]):g} in row {row} "
+            f"{name} that are not class numbers, such as {float(labels[row]):g} in row {row} "
             "(targets of a regression, or soft labels?)"
         )
     return f"{name}: convert them with .long() or .astype(int)"

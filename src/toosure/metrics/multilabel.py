@@ -12,35 +12,35 @@ from toosure.metrics.binned import (
     reliability_from_confidence,
     wilson_interval,
 )
-from toosure.metrics.bootstrap_cells import without_interval
-from toosure.metrics.cluster_intervals import (
-    cluster_interval_from_confidence,
-    interval_around,
-    mean_offsets,
-)
 from toosure.metrics.conversion import to_tensor
 from toosure.metrics.group_draws import group_count
 from toosure.metrics.inputs import ArrayLike, as_logits, at_least_float32, check_finite, one_of
-from toosure.metrics.intervals import Interval, confidence_interval_from_confidence
+from toosure.metrics.interval_ends import Interval
+from toosure.metrics.intervals import confidence_interval_from_confidence
 from toosure.metrics.label_faults import LabelChance, judge_labels
-from toosure.metrics.mean_interval import interval_of_mean
+from toosure.metrics.mean_interval import (
+    interval_of_mean,
+    mean_offsets,
+    mean_over_groups,
+    student_interval,
+)
+from toosure.metrics.resampler import Resampler
 from toosure.metrics.smooth import smece_from_confidence
-from toosure.metrics.student import student_quantile
 
 Fault = Literal["", "too high", "too low", "uneven"]
 
 
 class Pairs(NamedTuple):
-    """Checked outputs of K labels, and which entries count."""
+    """Checked outputs of K labels, and which entries are not ignored."""
 
     probs: Tensor  # (N, K)
     targets: Tensor  # (N, K) bool
     nll: Tensor  # (N, K) float64, of each entry
-    known: Tensor  # (N, K) bool, False where the target is to be ignored
+    known: Tensor  # (N, K) bool, False where the target is ignored
 
 
 class LabelCalibration(NamedTuple):
-    """One label: how often it is true, how probable it is held, and whether that is a fault."""
+    """One label: its frequency, its mean probability, and whether they differ beyond chance."""
 
     name: str
     samples: int
@@ -51,12 +51,12 @@ class LabelCalibration(NamedTuple):
     smece: Interval
     brier: Interval  # of one column, mean (p - y)^2
     nll: Interval
-    adjusted_p: float  # chance of so much in any of the labels, were all calibrated
+    adjusted_p: float  # chance that any of the labels shows as much, if all are calibrated
     fault: Fault
 
 
 class MultilabelCalibration(NamedTuple):
-    """Every label, all entries pooled, and those that chance does not explain, worst first."""
+    """Every label, all entries pooled, and the labels that chance does not explain."""
 
     labels: tuple[LabelCalibration, ...]
     pooled: dict[str, Interval]  # gap, ece, smece, brier, nll; whole rows are resampled
@@ -143,7 +143,7 @@ def as_multilabel(
 
 
 def pairs_of(logits: Tensor, true: Tensor, known: Tensor) -> Pairs:
-    """Return the pairs of logits, unless they are rather probabilities."""
+    """Return the pairs of logits; refuse logits that are probably probabilities."""
     low, high = torch.stack(torch.aminmax(logits)).tolist()
     if low >= 0 and high <= 1:
         raise ValueError(
@@ -167,7 +167,7 @@ def pairs_of_probs(probs: Tensor, true: Tensor, known: Tensor) -> Pairs:
 
 
 def entries(pairs: Pairs, label: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return probabilities, truth and NLL of the entries of one label that count."""
+    """Return probabilities, truth and NLL of the entries of one label that are not ignored."""
     known = pairs.known[:, label]
     return pairs.probs[known, label], pairs.targets[known, label], pairs.nll[known, label]
 
@@ -197,8 +197,8 @@ def one_label(
             ece_from_confidence, p, true, **bootstrap, bins=bins, edge=edge
         ),
         smece=confidence_interval_from_confidence(smece_from_confidence, p, true, **bootstrap),
-        brier=mean_interval((p.double() - true.double()).square(), level),
-        nll=mean_interval(nll, level),
+        brier=score_interval((p.double() - true.double()).square(), level),
+        nll=score_interval(nll, level),
         adjusted_p=test.adjusted_p,
         fault=fault_of(test, level),
     )
@@ -207,7 +207,7 @@ def one_label(
 def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
     """Return mean probability minus frequency, with Wilson's interval of the frequency.
 
-    It knows that no hit among n rows does not show a frequency of 0.
+    With Wilson, no hit among n rows does not mean a frequency of 0.
     """
     mean = p.double().mean().cpu()
     hits = true.sum().double().cpu()
@@ -216,18 +216,14 @@ def gap_interval(p: Tensor, true: Tensor, level: float) -> Interval:
     return Interval(mean - hits / n, mean - high, mean - low)
 
 
-def mean_interval(values: Tensor, level: float) -> Interval:
-    """Return the mean of rows from 0 up with Student's interval; its ends are NaN of one row."""
-    mean = values.mean()
-    n = len(values)
-    if n < 2:
-        return without_interval(mean)
-    half = student_quantile(0.5 + level / 2, n - 1) * values.std() / n**0.5
-    return Interval(mean, (mean - half).clamp(min=0), mean + half)
+def score_interval(rows: Tensor, level: float) -> Interval:
+    """Return the mean of a score that is never negative, with Student's interval."""
+    interval = student_interval(rows, level)
+    return interval._replace(low=interval.low.clamp(min=0))
 
 
 def fault_of(test: LabelChance, level: float) -> Fault:
-    """Name what chance does not explain: the mean, or else the gaps at some probabilities."""
+    """Name the fault that chance does not explain: of the mean, or of some probabilities."""
     if test.adjusted_p > 1 - level:
         return ""
     if test.gap_p > 1 - level:
@@ -244,24 +240,20 @@ def pooled(
     rows = torch.arange(len(known))[:, None].expand_as(known)[known]
     rows = rows.unique(return_inverse=True)[1]
 
-    def mean(values: Tensor) -> Interval:
-        offsets = mean_offsets(values, rows, seed, samples)
-        return interval_around(values.mean(), offsets, rows, level)
-
     def score(values: Tensor) -> Interval:
-        offsets = mean_offsets(values, rows, seed, samples)
+        offsets = mean_offsets(values, Resampler(seed, samples), rows)
         interval = interval_of_mean(values.mean(), offsets, group_count(rows), level)
         return interval._replace(low=interval.low.clamp(min=0))
 
     bootstrap: dict[str, Any] = {"level": level, "seed": seed, "samples": samples}
     gaps = p.double() - true.double()
     return {
-        "gap": mean(gaps),
-        "ece": cluster_interval_from_confidence(
-            ece_from_confidence, p, true, rows, **bootstrap, bins=bins, edge=edge
+        "gap": mean_over_groups(gaps, rows, **bootstrap),
+        "ece": confidence_interval_from_confidence(
+            ece_from_confidence, p, true, groups=rows, **bootstrap, bins=bins, edge=edge
         ),
-        "smece": cluster_interval_from_confidence(
-            smece_from_confidence, p, true, rows, **bootstrap
+        "smece": confidence_interval_from_confidence(
+            smece_from_confidence, p, true, groups=rows, **bootstrap
         ),
         "brier": score(gaps.square()),
         "nll": score(nll),

@@ -43,7 +43,7 @@ def check_numbers(outputs: Tensor, name: str) -> None:
 
 
 def may_be_probabilities(logits: Tensor) -> bool:
-    """Return whether one logit per example could as well be probabilities: all lie in [0, 1].
+    """Return whether all logits, one per example, lie in [0, 1] and may be probabilities.
 
     >>> [may_be_probabilities(torch.tensor(z)) for z in ([0.2, 0.9], [0.2, 1.9], [-0.1, 0.5])]
     [True, False, False]
@@ -53,7 +53,7 @@ def may_be_probabilities(logits: Tensor) -> bool:
 
 
 def labels_of_two_classes(labels: Tensor, n: int) -> Tensor:
-    """Return the 0/1 labels of one output per example, int64 (n,), or say what they lack."""
+    """Return the 0/1 labels of one output per example as int64 (n,), or raise."""
     try:
         return binary_labels(labels, n)
     except ValueError as error:

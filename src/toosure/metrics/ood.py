@@ -8,16 +8,16 @@ from torch import Tensor
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import odds_of_rows, row_chunks
 from toosure.metrics.conversion import to_tensor
+from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     LOGITS_ARE_PROBABILITIES,
     ArrayLike,
-    are_probabilities,
     as_logits,
     as_metric_logits,
     check_choice,
     check_finite,
     check_one_column,
-    known_logits,
+    known_outputs,
 )
 from toosure.metrics.ranking import auroc, sorted_values
 from toosure.metrics.scores import entropy_rows
@@ -73,7 +73,7 @@ def _two_sets(
     check_choice("score", score, tuple(SCORES))
     if score == "energy" and (probs is not None or ood_probs is not None):
         raise ValueError("energy is a score of logits; probabilities have lost it")
-    with known_logits():
+    with known_outputs():
         inside = as_metric_logits(logits, probs)
         outside = as_metric_logits(ood_logits, ood_probs)
     if are_probabilities(inside) and are_probabilities(outside):

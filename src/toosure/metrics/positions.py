@@ -10,7 +10,7 @@ from toosure.metrics.inputs import ArrayLike
 
 
 class FlatPositions(NamedTuple):
-    """Rows of positions, and the sequence or image that each is of."""
+    """Positions as rows, and the sequence or image of each."""
 
     outputs: Tensor  # (M, C), or (M,) of a binary classifier
     labels: Tensor  # (M,)

@@ -15,9 +15,9 @@ ROWS_PER_CUT = 40
 class ClassTable(NamedTuple):
     """Rows and misses of each predicted class, by strata of nearly equal confidence.
 
-    A miss is a wrong row. What a class misses is compared with what it would miss if it got its
-    share of the misses of each stratum, n_ks m_s / n_s (n_ks rows of class k in stratum s, n_s rows
-    and m_s misses of all classes): with what rows of its confidences miss, whatever their class.
+    A miss is a wrong row. The misses of a class are compared with its share of the misses of each
+    stratum, n_ks m_s / n_s (n_ks rows of class k in stratum s, n_s rows and m_s misses of all
+    classes). These are the misses of rows with the same confidences, whatever their class.
     """
 
     classes: Tensor  # (K,) numbers of the classes that were predicted
@@ -54,9 +54,9 @@ class ClassTable(NamedTuple):
         return (self.counts * (rows - self.counts) * spread).sum(0)
 
     def excess(self) -> Tensor:
-        """Return the share of misses above the expected, (K,): the part of the gap that is its own.
+        """Return the share of misses above the expected, (K,): the class's own part of the gap.
 
-        The rest of the gap is shared: rows of these confidences have it in all classes.
+        The rest of the gap is shared by rows of the same confidences in all classes.
         """
         return (self.misses.sum(0) - self.expected()) / self.rows()
 
@@ -71,8 +71,8 @@ def class_gap(
 
     The standard deviation, over rows, of their class's own part e_k of the gap (`ClassTable`):
     \sqrt{\sum_k n_k/N (e_k^2 - v_k)}, 0 where chance explains it all; v_k is the variance of e_k
-    where the misses at each confidence fall on the classes at random. So an error that all classes
-    share, such as one temperature that is wrong for all, counts nothing, nor does a small sample.
+    if the misses at each confidence fall on the classes at random. So an error that all classes
+    share, such as one wrong temperature, does not count, and small samples do not raise it.
 
     >>> sure, rows = torch.tensor([2.0, 0.0]), torch.arange(400)  # 88 %, for class 0 or 1
     >>> logits = torch.where((rows % 2 == 0)[:, None], sure, sure.flip(0))
@@ -137,10 +137,10 @@ def class_table(confidence: Tensor, correct: Tensor, predicted: Tensor) -> Class
 
 
 def strata(confidence: Tensor) -> Tensor:
-    """Return the stratum of each row, (N,): cuts of equally many rows, and of equal doubt 1 - c.
+    """Return the stratum of each row, (N,), from cuts by equal rows and by equal doubt 1 - c.
 
-    A sure model's misses are among its few unsure rows: the cuts by doubt tell those apart. Rows of
-    equal confidence share a stratum, so that the order of the rows does not matter.
+    The misses of a sure model are among its few unsure rows, which the cuts by doubt separate. Rows
+    of equal confidence share a stratum, so that the order of the rows does not matter.
     """
     n = len(confidence)
     cuts = min(MAX_CUTS, n // ROWS_PER_CUT)

@@ -21,7 +21,6 @@ from toosure.metrics.inputs import (
     as_confidence,
     as_distributions,
     as_metric_inputs,
-    as_probabilities,
     check_choice,
     check_finite,
     row_numbers_of_all,
@@ -91,9 +90,9 @@ def auroc_misclass_of_scores(score: Tensor, correct: Tensor) -> Tensor:
 def _odds(
     logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None
 ) -> tuple[Tensor, Tensor]:
-    """Return log-odds, which rank rows as their confidence does but never saturate, and hits.
+    """Return log-odds, which rank rows as confidence does but never saturate, and hits.
 
-    Of probabilities it is the confidence as it came.
+    For probabilities, the confidence takes the place of the log-odds.
     """
     if probs is not None:
         return top_label(logits, labels, probs=probs)
@@ -199,8 +198,8 @@ def auroc_ovr(
 def ranks_of_columns(logits: Tensor) -> Iterator[Tensor]:
     """Yield for each class a score that orders rows as p_k does, and never saturates.
 
-    It is log p up to p = 1/2 and -log(1 - p) - 2 log 2 beyond, where the rounding of p, but not
-    that of 1 - p, would make rows equal. One column at a time: (N, C) scores are never stored.
+    It is log p up to p = 1/2, and -log(1 - p) - 2 log 2 beyond: there p is rounded to equal
+    numbers, and 1 - p is not. One column at a time, so that (N, C) scores are never stored.
     """
     parts = [(*odds_of_rows(rows), rows.double().logsumexp(1)) for rows in row_chunks(logits)]
     odds, predicted, top, normaliser = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -211,18 +210,6 @@ def ranks_of_columns(logits: Tensor) -> Iterator[Tensor]:
     top_score = torch.where(odds > 0, beyond_half, log_p)
     for label, column in enumerate(logits.unbind(1)):
         yield torch.where(predicted == label, top_score, column.double() - normaliser)
-
-
-def auroc_ovr_from_probabilities(
-    probs: ArrayLike, labels: ArrayLike, reduction: str = "mean"
-) -> Tensor:
-    """Return `auroc_ovr` of probabilities (N, C) as they came: softmax(log p) would break ties.
-
-    >>> float(auroc_ovr_from_probabilities([[0.9, 0.1], [0.8, 0.2]], [0, 1]))
-    1.0
-    """
-    probs, labels = as_probabilities(probs, labels)
-    return _auroc_of_columns(probs.detach().unbind(1), labels, reduction)
 
 
 def _auroc_of_columns(columns: Iterable[Tensor], labels: Tensor, reduction: str) -> Tensor:
@@ -260,15 +247,6 @@ def auroc_ovr_binned(
         return _auroc_on_thresholds(pairs, logits, thresholds, reduction)
 
 
-def auroc_ovr_binned_from_probabilities(
-    probs: ArrayLike, labels: ArrayLike, thresholds: int = 15, reduction: str = "mean"
-) -> Tensor:
-    """Return `auroc_ovr_binned` of probabilities (N, C) as they came."""
-    probs, labels = as_probabilities(probs, labels)
-    pairs = chunked_pairs(probs.detach(), labels)
-    return _auroc_on_thresholds(pairs, probs, thresholds, reduction)
-
-
 def _auroc_on_thresholds(
     pairs: Iterable[tuple[Tensor, Tensor]], like: Tensor, thresholds: int, reduction: str
 ) -> Tensor:
@@ -277,7 +255,7 @@ def _auroc_on_thresholds(
     if thresholds < 2:
         raise ValueError(f"thresholds must be at least 2; got {thresholds}")
 
-    # Count all rows, and those of the class itself, per class and level.
+    # Count all rows, and the rows of the class itself, per class and level.
     size = like.shape[1] * thresholds
     all_rows = torch.zeros(size, dtype=torch.int64, device=like.device)
     own_rows = torch.zeros_like(all_rows)

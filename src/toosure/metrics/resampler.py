@@ -1,9 +1,9 @@
 """Bootstrap replicas: which rows, groups or cells are drawn, with replacement, in each of them.
 
 Equal n and seed give equal draws. Two models that are scored on the same draws are compared in
-pairs: what they share, such as hard rows, cancels in their difference. Only a page draws by itself
-(`page/replicas.py`), since it needs no torch. What is not drawn row by row with replacement lies
-beside what it serves: blocks of a series, Bayesian weights, labels dealt anew.
+pairs: what they share, such as hard rows, cancels in their difference. Pages have their own draws
+(`page/replicas.py`), because they need no torch. Other kinds of draws are where they are used:
+blocks of a series, Bayesian weights, permuted labels.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,9 @@ class Resampler(NamedTuple):
             yield np.bincount(rows, minlength=n)
 
     def torch_rows(self, n: int) -> Iterator[Tensor]:
-        """Yield row numbers as `rows` does, by torch's generator, whose draws are others.
+        """Yield row numbers as `rows` does, but drawn by torch's generator.
 
-        Both stay, so that the intervals of a seed stay what they were.
+        Both generators stay in use, so that a seed keeps giving the intervals it gave before.
         """
         generator = torch.Generator().manual_seed(self.seed)
         for _ in range(self.samples):
@@ -49,14 +49,14 @@ class Resampler(NamedTuple):
     def cell_counts(self, sizes: Tensor) -> Tensor:
         """Return how often each cell of rows is drawn, (samples, *sizes.shape) float64.
 
-        The rows of a cell are alike, so that drawing cells by their sizes is drawing rows.
+        The rows of a cell are alike, so drawing cells by their sizes is the same as drawing rows.
         """
         flat = sizes.double().cpu().flatten().numpy()
         (drawn,) = self.cell_count_blocks(flat, self.samples * len(flat))
         return torch.from_numpy(drawn).double().view(self.samples, *sizes.shape).to(sizes.device)
 
     def cell_count_blocks(self, sizes: np.ndarray, max_numbers: int) -> Iterator[np.ndarray]:
-        """Yield the same in blocks of some replicas, (replicas, cells), of bounded memory."""
+        """Yield what `cell_counts` returns in blocks (replicas, cells) of bounded memory."""
         generator = np.random.default_rng(self.seed)
         total = sizes.sum()
         replicas = max(1, max_numbers // len(sizes))

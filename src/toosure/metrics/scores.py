@@ -74,7 +74,7 @@ def accuracy(
     *,
     probs: ArrayLike | None = None,
 ) -> Tensor:
-    """Return the share of rows whose largest logit is the label's.
+    """Return the share of rows with the largest logit at the label.
 
     >>> float(accuracy(torch.tensor([[2.0, 0.5], [1.0, 0.0]]), torch.tensor([0, 1])))
     0.5
@@ -96,7 +96,7 @@ def entropy(
     checked = as_metric_logits(logits, probs)
     with row_numbers_of_all(checked):
         sums = [entropy_rows(rows).sum(dtype=torch.float64) for rows in row_chunks(checked)]
-        return check_finite(torch.stack(sums).sum()[None])[0] / len(checked)
+    return torch.stack(sums).sum() / len(checked)
 
 
 def binary_entropy(
@@ -140,7 +140,7 @@ def accuracy_rows(logits: Tensor, labels: Tensor) -> Tensor:
 def entropy_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     """Return each row's predictive entropy, shape (N,)."""
     entropies: Tensor = torch.special.entr(probabilities(logits))
-    return entropies.sum(1)
+    return check_finite(entropies.sum(1))
 
 
 def binary_entropy_rows(logits: Tensor, labels: Tensor) -> Tensor:

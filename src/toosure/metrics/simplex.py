@@ -10,7 +10,6 @@ from toosure.metrics.inputs import (
     as_distributions,
     as_metric_inputs,
     as_metric_logits,
-    as_probabilities,
     at_least_float32,
     check_choice,
     check_finite,
@@ -49,22 +48,10 @@ def skce(
 
 
 def _simplex_rows(logits: Tensor, probs: ArrayLike | None) -> Tensor:
-    """Return the probabilities as they came, or those of checked logits, (N, C)."""
+    """Return the given probabilities, or the softmax of checked logits, (N, C)."""
     if probs is not None:
         return as_distributions(probs)
     return check_finite(at_least_float32(logits).softmax(1))
-
-
-def skce_from_probabilities(
-    probs: ArrayLike,
-    labels: ArrayLike,
-    estimator: str = "unbiased",
-    bandwidth: float | Tensor | None = None,
-) -> Tensor:
-    """Return SKCE of probabilities (N, C); see `skce`."""
-    probs, labels = as_probabilities(probs, labels)
-    _check_skce(len(probs), estimator, bandwidth)
-    return skce_of_rows(probs, labels, estimator, bandwidth)
 
 
 def _check_skce(n: int, estimator: str, bandwidth: float | Tensor | None) -> None:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -10,12 +9,12 @@ from torch import Tensor
 
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import ArrayLike, as_confidence
+from toosure.quantiles import root_of
 
 _MIN_FIXED_POINT = 1e-7  # a fixed point below this is called 0
 _MIN_BANDWIDTH = 1e-5  # what the largest grid resolves
 _NARROW = 2e-4  # widths below this need a very fine grid
 _MAX_GRID = 2**22
-EPSILON = 2.0**-52  # of float64
 
 
 def smece(
@@ -81,69 +80,6 @@ def _fixed_point(gaps: "CosineSeries") -> float:
     if excess(high) >= 0:  # by rounding, at the unsmoothed area
         return high
     return root_of(excess, high / 2, high)
-
-
-def root_of(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function that changes its sign is 0, to 1e-9, by Brent's method (1973).
-
-    Step by step, and so bit for bit, `scipy.optimize.brentq`, which takes a quarter of a second to
-    import.
-
-    >>> round(root_of(lambda x: 2 - x * x, 1.0, 2.0), 9)
-    1.414213562
-    """
-    before = other = low  # the point before, and one on the other side of the root
-    here = high
-    at_before = at_other = function(before)
-    at_here = function(here)
-    if at_before == 0:
-        return before
-    step = step_before = here - before
-
-    while True:
-        if (at_before < 0) != (at_here < 0) and at_here != 0:
-            other = before
-            at_other = at_before
-            step = step_before = here - before
-        if abs(at_other) < abs(at_here):  # the better of the two ends goes on
-            before = here
-            here = other
-            other = before
-            at_before = at_here
-            at_here = at_other
-            at_other = at_before
-
-        tolerance = (1e-9 + 4 * EPSILON * abs(here)) / 2
-        half = (other - here) / 2
-        if at_here == 0 or abs(half) < tolerance:
-            return here
-
-        previous_step = step_before
-        step_before = half
-        next_step = half  # bisect, unless an interpolation is short enough
-        if abs(previous_step) > tolerance and abs(at_here) < abs(at_before):
-            tried = interpolated(before, at_before, here, at_here, other, at_other)
-            if 2 * abs(tried) < min(abs(previous_step), 3 * abs(half) - tolerance):
-                step_before = step
-                next_step = tried
-        step = next_step
-
-        before = here
-        at_before = at_here
-        here += step if abs(step) > tolerance else math.copysign(tolerance, half)
-        at_here = function(here)
-
-
-def interpolated(
-    before: float, at_before: float, here: float, at_here: float, other: float, at_other: float
-) -> float:
-    """Return the step from `here` to where a line or an inverse parabola through them is 0."""
-    if before == other:
-        return -at_here * (here - before) / (at_here - at_before)
-    slope_before = (at_before - at_here) / (before - here)
-    slope_other = (at_other - at_here) / (other - here)
-    along = at_other * slope_other - at_before * slope_before
-    return -at_here * along / (slope_other * slope_before * (at_other - at_before))
 
 
 class CosineSeries:

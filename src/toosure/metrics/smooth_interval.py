@@ -1,4 +1,4 @@
-"""The interval of smECE: the noise of a smoothed gap, drawn as Gaussians on a grid."""
+"""The interval of smECE: the noise of the smoothed gap is drawn as Gaussians on a grid."""
 
 import math
 from typing import NamedTuple
@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from toosure.metrics.bootstrap_cells import ROUNDING
 from toosure.metrics.group_draws import small_sample_factor
+from toosure.metrics.interval_ends import ROUNDING, Interval
+from toosure.quantiles import normal_quantile
 
 MIN_GRID = 128
 MAX_GRID = 4096
@@ -23,19 +24,41 @@ class GridSums(NamedTuple):
     confidence: np.ndarray
     residual: np.ndarray  # of a_i - c_i
     squared: np.ndarray  # of (a_i - c_i)^2
-    claimed: np.ndarray  # of c_i (1 - c_i), the variance of a calibrated row
+    variance: np.ndarray  # of c_i (1 - c_i), the variance of a calibrated row
+
+
+def smece_interval(
+    value: Tensor,
+    confidence: Tensor,
+    correct: Tensor,
+    level: float,
+    seed: int,
+    samples: int,
+    bandwidth: float | None = None,
+    groups: Tensor | None = None,
+) -> Interval:
+    """Return smECE with an interval that bounds the bias of an absolute gap."""
+    width = float(value) if bandwidth is None else bandwidth
+    if groups is None:
+        below, above = smece_ends(confidence, correct, width, level, seed, samples)
+    else:
+        below, above = smece_ends_of_groups(
+            confidence, correct, groups, width, level, seed, samples
+        )
+    return Interval(value, (value - below).clamp(min=0), (value + above).clamp(max=1))
 
 
 def smece_ends(
     confidence: Tensor, correct: Tensor, width: float, level: float, seed: int, samples: int
 ) -> tuple[float, float]:
-    """Return how far below and above smECE its interval reaches, given its own width.
+    """Return how far below and above smECE its interval reaches.
 
-    The area of an absolute gap is pushed up by noise, as a binned error is, and the interval bounds
-    that bias in the same way (`confidence_interval`): the high end keeps the sign of the smoothed
-    gap (no bias), the low end lets the gap be 0 wherever it lies within sqrt(log N) standard errors
-    of 0 (the most bias). It is 0 where hits drawn from the confidences show such an area by chance.
-    The width stays: a fixed point moves less than the area at a fixed width.
+    Noise makes the area of an absolute gap larger, as it does a binned error, and the interval
+    bounds that bias in the same way (`confidence_interval`). The high end keeps the sign of the
+    smoothed gap: no bias. For the low end, the gap is 0 wherever it lies within sqrt(log N)
+    standard errors of 0: the most bias. The low end is 0 where hits drawn from the confidences show
+    such an area by chance. The width stays, since a fixed point moves less than the area at a fixed
+    width.
     """
     n = len(confidence)
     grid = grid_of(width)
@@ -43,22 +66,22 @@ def smece_ends(
     gap = smooth(sums.residual, width) / n
     rng = np.random.default_rng(seed)
 
-    # With the signs held, the area is a mean over rows: its standard error is enough.
+    # With the signs fixed, the area is a mean over rows: its standard error is enough.
     signs = smooth(np.where(gap < 0, -1.0, 1.0) * trapezoid_weights(grid), width)
     variance = max(signs**2 @ sums.squared / n - (signs @ sums.residual / n) ** 2, 0.0)
-    variance = max(variance, signs**2 @ sums.claimed / n)
+    variance = max(variance, signs**2 @ sums.variance / n)
     above = normal_quantile(0.5 + level / 2) * math.sqrt(variance / n)
 
     by_chance = smooth(residuals_by_chance(sums, rng, samples), width) / n
     if area(gap) <= np.quantile(area(by_chance), 0.5 + level / 2) + ROUNDING:
         return math.inf, above
 
-    # Where the gap may be chance the noise is that of calibrated rows, elsewhere that of the rows.
-    chance = np.abs(gap) <= math.sqrt(math.log(max(n, 2))) * by_chance.std(0)
-    drift = np.where(chance, 0.0, gap)
-    variances = np.where(chance, sums.claimed, sums.squared)
-    replicas = drift + noise_at_nodes(variances, width, rng, samples) / n
-    return float(np.quantile(area(replicas), 0.5 + level / 2) - area(drift)), above
+    # Where the gap may be chance, rows are as noisy as calibrated ones; elsewhere as they are.
+    may_be_chance = np.abs(gap) <= math.sqrt(math.log(max(n, 2))) * by_chance.std(0)
+    real_gap = np.where(may_be_chance, 0.0, gap)
+    variances = np.where(may_be_chance, sums.variance, sums.squared)
+    replicas = real_gap + noise_at_nodes(variances, width, rng, samples) / n
+    return float(np.quantile(area(replicas), 0.5 + level / 2) - area(real_gap)), above
 
 
 def smece_ends_of_groups(
@@ -70,10 +93,10 @@ def smece_ends_of_groups(
     seed: int,
     samples: int,
 ) -> tuple[float, float]:
-    """Return the same where groups are independent and their rows are not.
+    """Return what `smece_ends` does, where groups are independent and their rows are not.
 
-    The residuals of each group are multiplied by a Gaussian number of its own (the wild bootstrap,
-    Wu 1986). Groups beyond `MAX_GROUPS` are merged: a union of independent groups is one, too.
+    The residuals of each group are multiplied by its own Gaussian number (the wild bootstrap, Wu
+    1986). Groups beyond `MAX_GROUPS` are merged: a union of independent groups is a group, too.
     """
     n = len(confidence)
     blocks = groups.cpu() % MAX_GROUPS
@@ -83,11 +106,11 @@ def smece_ends_of_groups(
     gap = smooth(residuals.sum(0), width) / n
     factor = small_sample_factor(len(sizes), level)
 
-    # With the signs held, the area is a mean over rows, of groups that differ in size.
+    # With the signs fixed, the area is a mean over rows, of groups that differ in size.
     signs = smooth(np.where(gap < 0, -1.0, 1.0) * trapezoid_weights(grid), width)
-    along = residuals @ signs
-    around = along - sizes * along.sum() / n
-    above = factor * normal_quantile(0.5 + level / 2) * math.sqrt(around @ around) / n
+    areas = residuals @ signs  # of each group
+    deviations = areas - sizes * areas.sum() / n
+    above = factor * normal_quantile(0.5 + level / 2) * math.sqrt(deviations @ deviations) / n
 
     weights = np.random.default_rng(seed).standard_normal((samples, len(sizes)))
     noise = smooth(weights @ residuals, width) / n
@@ -95,14 +118,15 @@ def smece_ends_of_groups(
         return math.inf, above
 
     # Where the gap is more than chance, it is no part of the noise of a group.
-    chance = np.abs(gap) <= math.sqrt(math.log(len(sizes))) * noise.std(0)
-    drift = np.where(chance, 0.0, gap)
-    moved = area(drift + noise - (weights @ sizes / n)[:, None] * drift) - area(drift)
-    return factor * float(np.quantile(moved, 0.5 + level / 2)), above
+    may_be_chance = np.abs(gap) <= math.sqrt(math.log(len(sizes))) * noise.std(0)
+    real_gap = np.where(may_be_chance, 0.0, gap)
+    replicas = real_gap + noise - (weights @ sizes / n)[:, None] * real_gap
+    excess = area(replicas) - area(real_gap)
+    return factor * float(np.quantile(excess, 0.5 + level / 2)), above
 
 
 def grid_of(width: float) -> int:
-    """Return how many steps a grid on [0, 1] has, fine enough for a width."""
+    """Return the number of steps of a grid on [0, 1] that is fine enough for a width."""
     steps = math.ceil(math.log2(NODES_PER_WIDTH / max(width, 1e-9)))
     return min(MAX_GRID, max(MIN_GRID, 1 << max(0, steps)))
 
@@ -128,23 +152,23 @@ def group_residuals(
 
 
 def residuals_by_chance(sums: GridSums, rng: np.random.Generator, samples: int) -> np.ndarray:
-    """Return hits drawn from the confidences less the confidences, at the nodes, (samples, nodes).
+    """Draw hits from the confidences, and return hits minus confidence, (samples, nodes).
 
-    Bröcker & Smith 2007. Exact also for a single row, of which a Gaussian would say little.
+    Bröcker & Smith 2007. Exact also for a single row, where a Gaussian would not be.
     """
     (used,) = sums.rows.nonzero()
     rows = sums.rows[used].astype(np.int64)
-    claimed = sums.confidence[used]
+    summed = sums.confidence[used]
     residuals = np.zeros((samples, len(sums.rows)))
-    drawn = rng.binomial(rows, np.clip(claimed / rows, 0, 1), (samples, len(used)))
-    residuals[:, used] = drawn - claimed
+    drawn = rng.binomial(rows, np.clip(summed / rows, 0, 1), (samples, len(used)))
+    residuals[:, used] = drawn - summed
     return residuals
 
 
 def noise_at_nodes(
     variances: np.ndarray, width: float, rng: np.random.Generator, samples: int
 ) -> np.ndarray:
-    """Return smoothed sums of Gaussians with these variances at the nodes, (samples, nodes)."""
+    """Draw Gaussians with these variances at the nodes, and smooth them, (samples, nodes)."""
     spread = np.sqrt(variances)
     blocks = []
     for start in range(0, samples, BLOCK):
@@ -179,10 +203,3 @@ def trapezoid_weights(grid: int) -> np.ndarray:
     weights = np.full(grid + 1, 1 / grid)
     weights[[0, -1]] /= 2
     return weights
-
-
-def normal_quantile(share: float) -> float:
-    """Return the quantile of a standard normal."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(share)

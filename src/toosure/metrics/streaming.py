@@ -12,6 +12,8 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.binned import (
+    EDGES,
+    NORMS,
     BinSums,
     Reliability,
     bin_sums,
@@ -19,7 +21,7 @@ from toosure.metrics.binned import (
     error_of,
     table_of,
 )
-from toosure.metrics.classwise import classwise_sums, reduced_error
+from toosure.metrics.classwise import REDUCTIONS, classwise_sums, reduced
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import check_bins, check_choice
 from toosure.metrics.scores import accuracy_rows, brier_rows, nll_rows
@@ -32,7 +34,7 @@ class _TopLabelBins(SummedBins):
     def __init__(self, bins: int, edge: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_bins(bins)
-        check_choice("edge", edge, ("right", "left"))
+        check_choice("edge", edge, EDGES)
         self.bins = bins
         self.edge = edge
         self._add_states(bins)
@@ -45,7 +47,7 @@ class _TopLabelBins(SummedBins):
         probs: Tensor | None = None,
     ) -> None:
         """Add a batch."""
-        with self.first_look(logits), torch.no_grad():
+        with self.check_first_batch(logits), torch.no_grad():
             confidence, correct = top_label(logits, labels, probs=probs)
         edges = equal_width_edges(self.bins, confidence)
         self._add(bin_sums(confidence, correct, edges, self.edge))
@@ -86,7 +88,7 @@ class ECE(_TopLabelBins):
 
     def __init__(self, bins: int = 15, edge: str = "right", norm: float = 1, **kwargs: Any) -> None:
         super().__init__(bins, edge, **kwargs)
-        check_choice("norm", norm, (1, 2, math.inf))
+        check_choice("norm", norm, NORMS)
         self.norm = norm
 
     def compute(self) -> Tensor:
@@ -129,9 +131,9 @@ class ClasswiseECE(SummedBins):
     ) -> None:
         super().__init__(**kwargs)
         check_bins(bins)
-        check_choice("edge", edge, ("right", "left"))
-        check_choice("norm", norm, (1, 2, math.inf))
-        check_choice("reduction", reduction, ("mean", "sum", "none"))
+        check_choice("edge", edge, EDGES)
+        check_choice("norm", norm, NORMS)
+        check_choice("reduction", reduction, REDUCTIONS)
 
         self.classes = classes
         self.bins = bins
@@ -153,21 +155,22 @@ class ClasswiseECE(SummedBins):
             classes = 2 if is_one_column(outputs) else outputs.shape[1]
             if classes != self.classes:
                 raise ValueError(f"expected {self.classes} classes; got {classes}")
-        with self.first_look(logits):
+        with self.check_first_batch(logits):
             self._add(classwise_sums(logits, labels, self.bins, self.edge, probs=probs))
 
     def compute(self) -> Tensor:
         """Return the error of all batches."""
-        return reduced_error(self._sums(), self.norm, self.reduction)
+        return reduced(error_of(self._sums(), self.norm), self.reduction)
 
 
 class AdaptiveECE(SummedBins):
     """Gather `toosure.metrics.adaptive_ece` over batches, on a fixed fine grid of confidences.
 
-    Confidences within one cell count as equal. Cells are even in 1000 c + 48 log2(c / (1 - c)): no
-    wider than 0.001 and than 1.5 % of c and of 1 - c, so that they stay fine where networks crowd,
-    near 1, and where rows of many classes do, near 0 (below 2^-10 they are one).
-    The equal-mass edges therefore sit on cells: each bin's mass is off by less than its last cell.
+    Confidences within one cell count as equal. Cells have equal steps in
+    1000 c + 48 log2(c / (1 - c)): no wider than 0.001, and than 1.5 % of c and of 1 - c. So they
+    stay fine near 1, where networks crowd, and near 0, where rows of many classes do (one cell
+    holds all below 2^-10). The edges of the equal-mass bins lie between cells: the mass of a bin is
+    off by less than its last cell.
 
     >>> metric = AdaptiveECE()
     >>> metric.update(torch.tensor([[2.0, 0.5, -1.0]]), torch.tensor([0]))
@@ -181,7 +184,7 @@ class AdaptiveECE(SummedBins):
     def __init__(self, bins: int = 15, norm: float = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_bins(bins)
-        check_choice("norm", norm, (1, 2, math.inf))
+        check_choice("norm", norm, NORMS)
         self.bins = bins
         self.norm = norm
         self._add_states(self.cells)
@@ -194,7 +197,7 @@ class AdaptiveECE(SummedBins):
         probs: Tensor | None = None,
     ) -> None:
         """Add a batch."""
-        with self.first_look(logits), torch.no_grad():
+        with self.check_first_batch(logits), torch.no_grad():
             confidence, correct = top_label(logits, labels, probs=probs)
         self.take(confidence, correct)
 

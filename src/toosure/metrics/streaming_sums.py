@@ -1,4 +1,4 @@
-"""The states of streaming metrics: sums over batches, and the first look at what comes in."""
+"""The states of streaming metrics: sums over batches, and the check of the first batch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,25 +10,25 @@ from torchmetrics import Metric
 
 from toosure.metrics.binned import BinSums
 from toosure.metrics.confidence import chunked_pairs
-from toosure.metrics.inputs import as_metric_inputs, known_logits, row_numbers_of_all
+from toosure.metrics.inputs import as_metric_inputs, known_outputs, row_numbers_of_all
 
 
 class Streaming(Metric):
-    """A metric over batches; only the first one is looked at for probabilities among its logits."""
+    """A metric over batches; only in the first one logits are checked for being probabilities."""
 
     full_state_update = False
     is_differentiable = False
-    looked = False
+    inputs_checked = False
 
     @contextmanager
-    def first_look(self, logits: Tensor | None) -> Iterator[None]:
-        """Check inside whether logits are probabilities, until a batch of them has passed."""
-        if self.looked:
-            with known_logits():
+    def check_first_batch(self, logits: Tensor | None) -> Iterator[None]:
+        """Check inside whether logits are probabilities, until one batch of logits has passed."""
+        if self.inputs_checked and logits is not None:
+            with known_outputs():
                 yield
         else:
             yield
-            self.looked = logits is not None
+            self.inputs_checked = logits is not None
 
 
 class SummedBins(Streaming):
@@ -75,7 +75,7 @@ class RowMean(Streaming):
         probs: Tensor | None = None,
     ) -> None:
         """Add a batch."""
-        with self.first_look(logits):
+        with self.check_first_batch(logits):
             logits, labels = as_metric_inputs(logits, labels, probs)
         logits = logits.detach()
 

@@ -7,11 +7,11 @@ from statistics import fmean
 from typing import Any
 
 from toosure.finite import is_finite_number
-from toosure.page.half_intervals import NORMAL_95
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import RankedSetting
 from toosure.page.run_verdict import headline
+from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.verdicts import plural

@@ -51,7 +51,7 @@ def members_table(result: Ensemble) -> str:
             member.nll,
             100 * member.ece,
             100 * member.gap,
-            member.adds,
+            member.nll_gain,
         )
         for member in result.members
     ]

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-NORMAL_95 = 1.959964  # standard errors on either side in a 95 % interval
-# Student's t at 95 % for 1, 2, ... degrees of freedom; the last is used for all above.
-T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+from toosure.quantiles import student_quantile
 
 
 class PlusMinus(NamedTuple):
@@ -45,5 +43,5 @@ def interval_of_mean(values: np.ndarray) -> np.ndarray:
     rows = len(values)
     if rows < 2:
         return np.zeros(values.shape[1])
-    factor = T_QUANTILES[min(rows - 2, len(T_QUANTILES) - 1)]
+    factor = student_quantile(0.975, rows - 1)
     return np.asarray(factor * values.std(axis=0, ddof=1) / np.sqrt(rows))

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.half_intervals import NORMAL_95, PlusMinus, interval_of_mean
+from toosure.page.half_intervals import PlusMinus, interval_of_mean
 from toosure.page.replicas import KEYS, Replicas, replicas_of_run
+from toosure.quantiles import NORMAL_95
 
 Seeds = Mapping[str, Replicas]  # of one setting, by seed
 

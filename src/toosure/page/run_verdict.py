@@ -8,7 +8,7 @@ import numpy as np
 
 from toosure.figures import Bins, bins_of
 from toosure.figures.trajectory import values_of
-from toosure.page.half_intervals import NORMAL_95
+from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural, signed
 

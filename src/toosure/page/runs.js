@@ -175,7 +175,7 @@
   let scores = null;
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const variance = (values) => { const middle = mean(values); return values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1); };
-  const meanHalf = (values) => (values.length < 2 ? 0 : scores.student[Math.min(values.length - 2, scores.student.length - 1)] * Math.sqrt(variance(values) / values.length));
+  const meanHalf = (values) => (values.length < 2 ? 0 : scores.student[values.length - 2] * Math.sqrt(variance(values) / values.length));
   // As `toosure.page.paired` takes them: the same resampled examples, and seed by seed where both have the same.
   toosure.differences = (label, other) => {
     const [a, b] = [scores.settings[label], scores.settings[other]];

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toosure.page.half_intervals import NORMAL_95, PlusMinus
+from toosure.chance import chance_level
+from toosure.page.half_intervals import PlusMinus
 from toosure.page.replicas import KEYS, example_scores, replicas_of
+from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
 from toosure.runs.run import READ_ERRORS
-from toosure.verdicts import chance_level
 
 ECE = KEYS.index("ece")
 

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 from toosure.metrics import accuracy
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.posthoc.affine_loss import AffineLoss
 from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.temperature import fit_temperature
 
-OFF_DIAGONAL_STD = 0.03  # expected of the weights, where the penalty is not given
+OFF_DIAGONAL_STD = 0.03  # expected for the weights, if no penalty is given
 
 
 class Affine(Calibrator):
-    """Hold what the three share: weight (C, C) or (C,), bias (C,), and the convex fit.
+    """Shared by the three methods: weight (C, C) or (C,), bias (C,), and the convex fit.
 
-    The fit starts at W = I/T, b = 0, so that it is never worse than temperature scaling. Where no
-    penalty holds it and it gets every row right, the NLL has no minimum: it stays the identity.
+    The fit starts at W = I/T, b = 0, so that it is never worse than temperature scaling. If it gets
+    every row right without a penalty, the NLL has no minimum, and it stays the identity.
     """
 
     fitted_names = ("weight", "bias")
@@ -30,7 +30,7 @@ class Affine(Calibrator):
     mu: float | None = 0.0
 
     def features(self, logits: Tensor) -> Tensor:
-        """Return what the weight is applied to."""
+        """Return the inputs of the weight."""
         return logits
 
     def calibrated(self, logits: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Affine(Calibrator):
         return x @ weight.T + bias if self.full else x * weight + bias
 
     def least_rows(self, classes: int) -> int:
-        """Return the number of free parameters, unless a penalty holds them."""
+        """Return the number of free parameters; 2 rows are enough with a penalty."""
         if self.lam != 0 and self.mu != 0:
             return 2
         parameters_per_class = classes + 1 if self.full else 2
@@ -55,9 +55,9 @@ class Affine(Calibrator):
         return lam, lam if self.mu is None else self.mu
 
     def identifiable(self, change: Tensor) -> Tensor:
-        """Return a change of W without its part that leaves all probabilities as they are.
+        """Return a change of W without the part that changes no probability.
 
-        That is the same vector added to every row of W.
+        This part is the same vector in every row of W.
         """
         return change - change.mean(0, keepdim=True)
 
@@ -84,8 +84,8 @@ class Affine(Calibrator):
             weight = self.weight + self.identifiable(weight - self.weight)
         self.set_fitted(weight=weight, bias=bias - bias.mean())
 
-        # Rows that can all be right have no minimum: the fit stopped anywhere on its way.
-        with known_logits():
+        # If all rows can be right there is no minimum, and the fit stopped somewhere.
+        with known_outputs():
             separable = self.lam == 0 and float(accuracy(self(logits), labels)) == 1
         if separable:
             self.become_identity(classes, logits.device)
@@ -116,8 +116,8 @@ class Matrix(Affine):
 
     q = softmax(W (z - mean z) + b), with W (C, C) and b (C,) that minimise the NLL + ODIR as in
     `Dirichlet`; `lam = 0`, the default, is plain matrix scaling and needs C (C + 1) rows at least.
-    Each row's mean is taken away first: softmax does not see it, and where it hardly varies a
-    matrix would grow without bound to make a feature of it.
+    Each row's mean is subtracted first, because softmax does not see it. If the mean hardly varies,
+    a matrix would grow without bound to make a feature of it.
 
     Reference: Guo et al. (2017), On calibration of modern neural networks, arXiv 1706.04599
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MAX_DENSE_CLASSES = 20  # up to so many, the Hessian of a full matrix is written out
+MAX_DENSE_CLASSES = 20  # up to this number the Hessian of a full matrix is formed
 
 
 def odir(weight: Tensor, bias: Tensor, lam: float, mu: float) -> Tensor:

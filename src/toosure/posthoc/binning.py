@@ -11,13 +11,14 @@ from toosure.metrics.inputs import check_bins
 from toosure.posthoc.curves import FrequencyCurves
 
 MAX_BINS = 10_000  # of a histogram; a curve of each class keeps them all
+PRIOR = 2.0  # N' of BBQ
 
 
 class HistogramBinning(FrequencyCurves):
     """Replace each class's probability by how often the class is true in its bin; renormalise.
 
-    f_k(p) is the frequency of class k among the rows whose p_k lies in the same of `bins`
-    equal-width bins (a, b]; the middle of a bin that holds no row.
+    f_k(p) is the frequency of class k among the rows with p_k in the same of `bins` equal-width
+    bins (a, b]; for an empty bin it is the middle of the bin.
 
     Reference: Zadrozny and Elkan (2001), Obtaining calibrated probability estimates from decision
     trees and naive Bayesian classifiers
@@ -108,9 +109,7 @@ class Binning(NamedTuple):
     log_score: float
 
 
-def scored_binning(
-    probs: np.ndarray, summed_hits: np.ndarray, bins: int, prior: float = 2.0
-) -> Binning:
+def scored_binning(probs: np.ndarray, summed_hits: np.ndarray, bins: int) -> Binning:
     """Return the histogram of sorted probs in bins of equal mass, ties together, and its score."""
     from scipy.special import gammaln
 
@@ -126,7 +125,7 @@ def scored_binning(
     hits = np.diff(summed_hits[bounds])
 
     # The formula of `BBQ`, with share = N'/B.
-    share = prior / len(rows)
+    share = PRIOR / len(rows)
     middle = np.clip((edges[:-1] + edges[1:]) / 2, 1e-6, 1 - 1e-6)
     a = share * middle
     c = share * (1 - middle)

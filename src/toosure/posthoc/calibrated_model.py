@@ -18,11 +18,11 @@ from toosure.posthoc.calibrator import Calibrator
 from toosure.posthoc.select import choose
 
 CHUNK = 1024  # examples of a forward pass
-IGNORED = -100  # the label of rows that do not count
+IGNORED = -100  # label of rows to leave out
 
 
 class Calibrated(nn.Module):
-    """Apply a calibrator to what a model returns.
+    """Apply a calibrator to the outputs of a model.
 
     The calibrator belongs to the model in evaluation mode, so the model runs in that mode, also
     where it was left in training mode. Only `train()` of this module changes that.
@@ -70,8 +70,8 @@ def calibrate(
     which part of a batch is which. The model gives logits (N, C), or one logit per example of a
     binary classifier; as a tensor, a dict with "logits" or an object with `.logits`.
 
-    "auto" tries all and takes the one with the lowest NLL on rows it was not fitted on, none of
-    them if none helps; or name one ("temperature"), or give one (`Dirichlet(lam=0.1)`).
+    "auto" tries all and takes the one with the lowest NLL on rows it was not fitted on, or the
+    identity if none helps. Or name one ("temperature"), or give one (`Dirichlet(lam=0.1)`).
 
     >>> x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     >>> y = torch.multinomial((x / 2).softmax(1), 1).squeeze(1)
@@ -95,7 +95,7 @@ def calibrate(
 def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Tensor, Tensor]:
     """Return the logits and labels of all rows, with the model in eval mode meanwhile.
 
-    Rows whose label is -100 are left out, as torch's losses do.
+    Rows with label -100 are left out, as in torch's losses.
     """
     reader.learn_from(model, IGNORED)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -104,7 +104,7 @@ def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Te
     with evaluating(model):
         for batch in batches_of(data):
             if isinstance(batch, tuple | list) and reader.inputs is reader.labels is None:
-                batch = batch[:2]  # what comes after inputs and labels is left alone
+                batch = batch[:2]  # ignore what comes after inputs and labels
             x, y = reader.read("the data", batch)
             for rows in torch.arange(len(y)).split(CHUNK):
                 logits.append(logits_in(outputs_of(model, moved(rows_of(x, rows), device))))
@@ -118,9 +118,9 @@ def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Te
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> Any:
-    """Return what a model gives for inputs; in the type of its weights, if it does not take theirs.
+    """Call a model on inputs; convert them to the type of its weights if it refuses theirs.
 
-    Inputs of NumPy are float64, and a loop converts them before it calls the model.
+    Arrays of NumPy are often float64, and a loop converts them before it calls the model.
     """
     dtype = next((p.dtype for p in model.parameters()), None)
     if dtype is not None:
@@ -131,7 +131,7 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> Any:
 
 
 def batches_of(data: Any) -> Iterable[Any]:
-    """Return what gives all examples in batches: of tensors in memory, a data set or a loader."""
+    """Return the batches of all examples: of tensors in memory, a data set or a loader."""
     batch = one_batch(data)
     if batch is not None:
         return [batch]

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from toosure.binary import is_one_column, one_column, two_columns
 from toosure.metrics import nll
 from toosure.metrics.conversion import to_tensor
+from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
-    are_probabilities,
     as_logits,
     as_metric_logits,
     as_pair,
     at_least_float32,
-    known_logits,
+    known_outputs,
     one_of,
 )
 from toosure.posthoc.calibrator_inputs import (
@@ -48,7 +48,7 @@ class Calibrator(nn.Module):
     needs_every_class: ClassVar[bool] = True
     sees_offset: ClassVar[bool] = False  # whether a number added to a row of logits changes it
     fitted_names: ClassVar[tuple[str, ...]] = ()
-    per_class: ClassVar[tuple[str, ...]] = ()  # those whose first axis is the classes
+    per_class: ClassVar[tuple[str, ...]] = ()  # names of those with one row per class
 
     fitted_classes: int | None = None  # of the rows of the fit; a state_dict does not tell it
     class_names: tuple[str, ...] = ()  # of the rows of the fit, where they are known
@@ -122,7 +122,7 @@ class Calibrator(nn.Module):
         return self.calibrated(without_log_zero(at_least_float32(logits)))
 
     def check_classes(self, logits: Tensor, taken_for: str = "") -> None:
-        """Refuse rows of another number of classes than those of the fit."""
+        """Refuse rows with another number of classes than in the fit."""
         classes = logits.shape[-1]
         if not isinstance(classes, int):  # while torch.jit traces
             return
@@ -155,16 +155,16 @@ class Calibrator(nn.Module):
     def predict_proba(
         self, logits: ArrayLike | None = None, *, probs: ArrayLike | None = None
     ) -> Tensor:
-        """Return calibrated probabilities, (N, C), as scikit-learn calls it; (N, 2) of one each."""
+        """Return calibrated probabilities (N, C) as scikit-learn does; (N, 2) for one output."""
         outputs = one_of(logits, probs)
         self.check_outputs(outputs, "logits" if probs is None else "probs")
-        with known_logits():
+        with known_outputs():
             rows = as_metric_logits(logits, probs)
         calibrated: Tensor = self(rows)
         return calibrated.softmax(1).to(at_least_float32(outputs).dtype)
 
     def check_outputs(self, outputs: Tensor, kind: Outputs) -> None:
-        """Refuse probabilities given as logits, and what is of another kind than the fit's."""
+        """Refuse probabilities given as logits, and outputs of another kind than in the fit."""
         name = type(self).__name__
         several = outputs.ndim == 2 and len(outputs) > 1  # one row may look so by chance
         if kind == "logits" and several and are_probabilities(outputs):
@@ -179,7 +179,7 @@ class Calibrator(nn.Module):
             )
 
     def checked(self, logits: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
-        """Check the rows of a fit, or say what is wrong with them and what to do."""
+        """Check the rows of a fit; raise with what is wrong and what to do."""
         logits, labels = as_pair(logits, labels)
         logits = logits.detach()
         name = type(self).__name__
@@ -199,8 +199,8 @@ class Calibrator(nn.Module):
         return check_values(logits), labels
 
     def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
-        """Become the identity, and say so, where the fit has a worse NLL than the identity."""
-        with known_logits():  # checked for the fit
+        """Become the identity, with a note, if the fit has a worse NLL than the identity."""
+        with known_outputs():  # checked for the fit
             before = float(nll(logits, labels))
             after = float(nll(self(logits), labels))
         if after <= before:
@@ -230,7 +230,7 @@ class Calibrator(nn.Module):
 
 
 class Identity(Calibrator):
-    """Leave the logits as they are, for comparison.
+    """Leave the logits unchanged, for comparison.
 
     >>> Identity()(torch.tensor([[2.0, 0.5]])).tolist()
     [[2.0, 0.5]]
@@ -248,7 +248,7 @@ class Identity(Calibrator):
 
 
 def restore_top_class(outputs: Tensor, logits: Tensor) -> Tensor:
-    """Lift the class with the largest logit above the others where rounding made it equal.
+    """Lift the class with the largest logit above the others if rounding made them equal.
 
     >>> restore_top_class(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])).argmax(1).tolist()
     [1]

@@ -29,7 +29,7 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
 
 
 def name_of(kind: type[Calibrator]) -> str:
-    """Return the name of a calibrator in files; one of your own has none."""
+    """Return the name of a calibrator in files; calibrators of your own have no name."""
     for name, named_kind in NAMED.items():
         if kind is named_kind:
             return name
@@ -62,7 +62,7 @@ def load_calibrator(path: str | Path) -> Calibrator:
     try:
         calibrator.load_state_dict(content.get("state"))
     except (TypeError, RuntimeError, AttributeError) as error:
-        raise ValueError(f"{path}: the numbers are not those of {name} ({error})") from error
+        raise ValueError(f"{path}: the numbers do not fit {name} ({error})") from error
     check_fitted_values(calibrator, f"{path}: the numbers of {name}")
     calibrator.class_names = tuple(map(str, content.get("class_names", ())))
     kind = content.get("fitted_on")
@@ -73,7 +73,7 @@ def load_calibrator(path: str | Path) -> Calibrator:
 
 
 def check_fitted_values(calibrator: Calibrator, what: str) -> None:
-    """Refuse numbers that no fit makes: none, NaN, infinity, a temperature of 0 or below."""
+    """Refuse numbers that no fit gives: missing ones, NaN, infinity, a temperature <= 0."""
     for name, value in calibrator.state_dict().items():
         if not value.numel() or not value.isfinite().all():
             raise ValueError(f"{what} are missing or not finite: {name}")

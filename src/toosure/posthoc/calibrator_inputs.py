@@ -1,4 +1,4 @@
-"""What a calibrator is given: checked, without log 0, and whether it is logits or probabilities."""
+"""The inputs of a calibrator: checks, log 0, and whether they are logits or probabilities."""
 
 from typing import Literal
 
@@ -6,26 +6,26 @@ import torch
 from torch import Tensor
 
 from toosure.metrics.confidence import row_chunks
+from toosure.metrics.distributions import distribution_problem
 from toosure.metrics.inputs import (
     ArrayLike,
     as_metric_inputs,
     at_least_float32,
     check_finite,
     check_one_column,
-    distribution_problem,
-    known_logits,
+    known_outputs,
 )
 
 Outputs = Literal["logits", "probs"]
-LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read so far below the maximum
+LOG_ZERO = 87.3365  # -log of the smallest normal float32: log 0 is read as this below the maximum
 
 
 def rows_of_fit(
     logits: ArrayLike | None, labels: ArrayLike | None, probs: ArrayLike | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits (N, C) and labels (N,) of a fit; of probabilities their logarithm."""
+    """Return the logits (N, C) and labels (N,) of a fit; probabilities become their logarithm."""
     check_one_column(logits)
-    with known_logits():  # `check_values` looks whether they are probabilities
+    with known_outputs():  # `check_values` refuses logits that are probabilities
         return as_metric_inputs(logits, labels, probs)
 
 
@@ -67,7 +67,7 @@ def check_values(logits: Tensor) -> Tensor:
 
 
 def check_every_class(labels: Tensor, classes: int, name: str) -> None:
-    """Refuse labels among which a class is missing."""
+    """Refuse labels that lack a class."""
     missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
     if not missing:
         return
@@ -81,7 +81,7 @@ def check_every_class(labels: Tensor, classes: int, name: str) -> None:
 
 
 def kind_of(outputs: Tensor, kind: Outputs) -> Outputs:
-    """Return what outputs are: logits whose exponentials sum to 1 are as good as probabilities."""
+    """Return the kind of outputs: logits with exponentials that sum to 1 count as probabilities."""
     if kind == "probs" or outputs.ndim != 2 or not len(outputs):
         return kind
     normaliser = at_least_float32(outputs.detach()).logsumexp(1)

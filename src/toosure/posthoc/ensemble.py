@@ -43,7 +43,7 @@ class EnsembleTemperature(Calibrator):
         self.set_fitted(temperature=own.new_tensor(temperature), weights=weights)
 
     def become_identity(self, classes: int, device: torch.device) -> None:
-        """Put all weight on the softmax as it came."""
+        """Put all weight on the unscaled softmax."""
         self.set_fitted(
             temperature=torch.ones((), device=device),
             weights=torch.tensor([0.0, 1.0, 0.0], device=device),

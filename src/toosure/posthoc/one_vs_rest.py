@@ -183,7 +183,7 @@ def fit_logistic(x: Tensor, targets: Tensor, start: Tensor) -> tuple[Tensor, boo
 
 
 def standardised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x with features of mean 0 and std 1 but for the last, and both (K, D - 1)."""
+    """Standardise all features of x except the last; return x, the means and stds (K, D - 1)."""
     features = x[..., :-1]
     mean = features.mean(0)
     std = features.std(0, correction=0)

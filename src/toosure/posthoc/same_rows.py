@@ -10,14 +10,15 @@ from toosure.posthoc.calibrator_inputs import without_log_zero
 
 GRID = 2e-3  # relative: half precision moves a row by less
 MIN_LOG_P = -60.0  # float32 still holds its exponential
-MAX_SHARED = 0.01  # of the judged rows may also be rows of the fit, besides those equal by chance
+MAX_SHARED = 0.01  # share of judged rows that may be in the fit, besides those equal by chance
 
 
 def fingerprints(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return one number per row that most likely stays when the same row comes in other units.
+    """Return one number per row, which most likely stays the same in other units of the row.
 
-    It joins the label, the size of log p on a log grid, and three projections of its direction:
-    few numbers, so that half precision leaves most rows in their cell however many classes.
+    It joins the label, the size of log p on a log grid, and three projections of its direction.
+    These are few numbers, so that most rows stay in their cell in half precision, whatever the
+    number of classes.
 
     >>> logits = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     >>> labels = torch.arange(50) % 4
@@ -39,10 +40,11 @@ def fingerprints(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def shared_rows(fit: tuple[Tensor, Tensor], judge: tuple[Tensor, Tensor]) -> int:
-    """Count the judged rows that are rows of the fit; 0 where chance explains as many.
+    """Count the judged rows that are rows of the fit; 0 if chance explains that number.
 
-    Rounded probabilities of few classes are often equal. How often by chance is how often a row of
-    the fit equals another of its own; a fit whose rows all come k times is read as if once.
+    Rounded probabilities of few classes are often equal. The share of rows of the fit that equal
+    another row of the fit estimates how often. If all rows of the fit come k times, they count
+    once.
     """
     distinct, counts = fingerprints(*fit).unique(return_counts=True)
     counts = counts // math.gcd(*counts.unique().tolist())

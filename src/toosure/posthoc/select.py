@@ -13,9 +13,9 @@ from toosure.posthoc.calibrator_inputs import without_log_zero
 from toosure.posthoc.same_rows import fingerprints
 
 MAX_NUMBERS = 2e7  # in the logits, for all calibrators that are not in ALWAYS_TRIED
-MAX_VECTOR_NUMBERS = 2e6  # the same for vector scaling
+MAX_VECTOR_NUMBERS = 2e6  # in the logits, for vector scaling
 MAX_MATRIX_CLASSES = 50  # for a full matrix
-NLL_TIE = 1e-6  # closer ones count as equal, and the first listed is taken
+NLL_TIE = 1e-6  # closer NLLs count as equal, and the first calibrator is taken
 ALWAYS_TRIED = ("uncalibrated", "temperature", "ensemble_temperature")
 Makers = Mapping[str, Callable[[], Calibrator]]
 
@@ -24,7 +24,7 @@ class Trial(NamedTuple):
     """The NLL of one calibrator on rows that it was not fitted on."""
 
     name: str
-    nll: float | None  # None where it could not be fitted
+    nll: float | None  # None if it could not be fitted
     change: float | None  # against no calibration, paired by row
     error: float | None  # standard error of the change
     note: str = ""
@@ -46,15 +46,15 @@ def choose(
     makers: Makers,
     folds: int = 5,
     seed: int = 0,
-    told: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
     groups: Tensor | None = None,
 ) -> Choice:
-    """Fit every calibrator on each set of all folds but one, and take the lowest NLL held out.
+    """Cross-fit every calibrator, and take the one with the lowest NLL on held-out folds.
 
-    No calibration takes part, as "uncalibrated". A calibrator that refuses the rows is left out
-    with its reason. Equal rows share a fold, and so do rows of one group (N,), where they belong to
-    sequences or images. The winner is fitted again on all rows. `told` is called with each trial
-    as it ends.
+    The identity takes part as "uncalibrated". A calibrator that refuses the rows is left out, with
+    its reason. Equal rows share a fold, and so do rows of one of the `groups` (N,), such as
+    sequences or images. The winner is fitted again on all rows. `on_trial` is called with each
+    trial as it ends.
 
     >>> from toosure.posthoc import CALIBRATORS
     >>> generator = torch.Generator().manual_seed(0)
@@ -79,7 +79,7 @@ def choose(
     held_out = logits
     for name, make in makers.items():
         try:
-            if len(makers) > 2:  # one that was asked for alone may be slow
+            if len(makers) > 2:  # a single one may be slow
                 check_affordable(name, *logits.shape)
             outputs, note = cross_fitted(make, logits, labels, parts)
             nll = nll_rows(outputs.double(), labels)
@@ -90,7 +90,7 @@ def choose(
                 held_out = outputs
         except ValueError as error:
             trials.append(Trial(name, None, None, None, str(error)))
-        told(trials[-1])
+        on_trial(trials[-1])
 
     calibrator = makers[best]().fit_quietly(logits, labels)
     trials.sort(key=lambda trial: float("inf") if trial.nll is None else trial.nll)
@@ -112,7 +112,7 @@ def paired_trial(
     """Return the mean NLL, and its mean change per row with its standard error."""
     change = nll - nll_before
     deviations = change - change.mean()
-    if groups is not None:  # what the rows of a group share does not average out
+    if groups is not None:  # rows of a group are alike: count each group once
         inverse = groups.unique(return_inverse=True)[1]
         deviations = torch.zeros(int(inverse.max()) + 1).to(change).index_add_(0, inverse, change)
         deviations -= torch.bincount(inverse) * change.mean()
@@ -170,7 +170,7 @@ def stratified_folds(
     if same is None:
         return [order[k::folds] for k in range(folds)]
 
-    # The same with groups of equal rows in place of rows, each group at its first row's place.
+    # As above, with groups of equal rows instead of rows, each at the place of its first row.
     groups, inverse = same[order].unique(return_inverse=True)
     if len(groups) < folds:
         raise ValueError(

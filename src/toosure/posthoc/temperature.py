@@ -8,12 +8,12 @@ from torch import Tensor
 
 from toosure.metrics import ece, nll
 from toosure.metrics.confidence import chunked_pairs
-from toosure.metrics.inputs import as_pair, check_choice, known_logits
+from toosure.metrics.inputs import as_pair, check_choice, known_outputs
 from toosure.posthoc.calibrator import Calibrator
 
 ECE_GRID = [k / 10 for k in range(1, 101)]
-SUBSAMPLE_ROWS = 2**14  # rows whose fit is the start for many more
-MAX_FLOAT64_NUMBERS = 2**22  # up to so many numbers all is computed in float64
+SUBSAMPLE_ROWS = 2**14  # a fit of this many rows is the start for more
+MAX_FLOAT64_NUMBERS = 2**22  # up to this size everything is computed in float64
 MAX_LOG_RATIO = math.log(1e4)  # of T to the spread of the logits, either way
 
 
@@ -21,9 +21,9 @@ class Temperature(Calibrator):
     r"""Divide the logits by one temperature.
 
     q = softmax(z / T), with T > 0 that minimises the NLL, or the ECE over T = 0.1, 0.2 .. 10 on
-    `bins` bins. The NLL is convex in 1/T and has its minimum at a finite T unless every row is
-    right (T stays 1) or the logits are no better than their row's mean (T at its upper bound);
-    `note` says so. With `criterion="ece"` the NLL may rise.
+    `bins` bins. The NLL is convex in 1/T and has its minimum at a finite T, with two exceptions: if
+    every row is right, T stays 1; if the logits are no better than the mean of their row, T is at
+    its upper bound. `note` says so. With `criterion="ece"` the NLL may rise.
 
     Reference: Guo et al. (2017), On calibration of modern neural networks, arXiv 1706.04599
 
@@ -54,7 +54,7 @@ class Temperature(Calibrator):
         self.set_fitted(temperature=logits.new_tensor(fit.temperature, dtype=torch.float64))
 
     def keep_if_better(self, logits: Tensor, labels: Tensor) -> None:
-        """Compare with T = 1 only close to it: elsewhere convexity leaves no doubt."""
+        """Compare with T = 1 only close to it: elsewhere convexity decides."""
         if self.criterion == "nll" and 0 < abs(math.log(self.temperature)) < 1e-3:
             super().keep_if_better(logits, labels)
 
@@ -63,7 +63,7 @@ class Temperature(Calibrator):
         self.set_fitted(temperature=torch.ones((), device=device))
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        """Return (z - max z) / T: rounding then makes no other class the largest."""
+        """Return (z - max z) / T, so that rounding makes no other class the largest."""
         return (logits - logits.amax(1, keepdim=True)) / self.temperature.to(logits.dtype)
 
     def extra_repr(self) -> str:
@@ -75,12 +75,12 @@ def lowest_ece_temperature(logits: Tensor, labels: Tensor, bins: int) -> float:
     """Return the first T of 0.1, 0.2 .. 10 with the lowest ECE."""
     if logits.numel() <= MAX_FLOAT64_NUMBERS:
         logits = logits.double()
-    with known_logits():
+    with known_outputs():
         return min(ECE_GRID, key=lambda t: float(ece(logits / t, labels, bins)))
 
 
 class TemperatureFit(NamedTuple):
-    """A temperature, and a note where the NLL has no minimum at a finite one."""
+    """A temperature, and a note if the NLL has no minimum at a finite one."""
 
     temperature: float
     note: str = ""
@@ -90,8 +90,8 @@ class TemperatureFit(NamedTuple):
 def fit_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
     """Return the T that minimises the NLL of checked rows.
 
-    Many rows start from the solution of a few, and then need about two passes: with 16,384 of a
-    million rows log T is known to a few thousandths, and Newton squares the error each time.
+    Many rows start from the solution of a few, and then need about two passes: from 16,384 of a
+    million rows log T is known to a few thousandths, and each Newton step squares the error.
     """
     step = max(1, len(logits) // SUBSAMPLE_ROWS)
     few = logits[::step]
@@ -121,7 +121,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> TemperatureFit:
 
 
 class Minimum(NamedTuple):
-    """Where the NLL is lowest in s = -log T, or at which end of the bracket it still falls."""
+    """The minimum of the NLL in s = -log T, or the end of the bracket where it still falls."""
 
     log_scale: float
     end: Literal["", "right", "wrong"] = ""  # every row right; logits no better than chance
@@ -152,17 +152,17 @@ def newton(logits: Tensor, labels: Tensor, start: float, centre: float) -> Minim
         if high - low < 1e-12:
             break
 
-        # A step out of the bracket is replaced by its middle.
+        # A step out of the bracket goes to its middle instead.
         s = s + step if low < s + step < high else (low + high) / 2
 
-    # Not converged: where one end never moved, the NLL falls towards it for ever.
+    # Not converged: if one end never moved, the NLL falls towards it without end.
     if s > centre:
         return Minimum(s, "right" if high >= centre + MAX_LOG_RATIO else "")
     return Minimum(s, "wrong" if low <= centre - MAX_LOG_RATIO else "")
 
 
 def newton_step(slope: float, variance: float) -> float:
-    """Return Newton's step in s; where the NLL is not convex in s, the one in exp(s) instead."""
+    """Return Newton's step in s, or in exp(s) if the NLL is not convex in s."""
     second_derivative = slope + variance
     if second_derivative > 0.1 * variance:
         return max(-2.0, min(2.0, -slope / second_derivative))
@@ -200,15 +200,15 @@ class SplitTemperature(NamedTuple):
 
     temperature: float
     tce: float  # ECE after it
-    refinement: float  # NLL after it: what no temperature takes away
+    refinement: float  # NLL after it, which no temperature removes
 
 
 def split_temperature(
     logits: Tensor, labels: Tensor, seed: int = 0, bins: int = 15
 ) -> SplitTemperature:
-    """Fit a temperature on a random half of the rows and judge it on the other.
+    """Fit a temperature on a random half of the rows and judge it on the other half.
 
-    T is 1 where that half allows no fit: a single row, or the same logit for every class.
+    T is 1 if that half allows no fit: a single row, or equal logits for every class.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> logits = torch.randn(2000, 3, generator=generator)
@@ -229,7 +229,7 @@ def split_temperature(
         calibrator.become_identity(logits.shape[1], logits.device)
 
     after = calibrator(logits[judge].detach())
-    with known_logits():
+    with known_outputs():
         return SplitTemperature(
             temperature=float(calibrator.temperature),
             tce=float(ece(after, labels[judge], bins)),

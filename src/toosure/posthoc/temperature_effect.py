@@ -3,12 +3,12 @@
 from torch import Tensor
 
 from toosure.metrics import ece, nll
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.posthoc.temperature import Temperature
 
 
 def temperature_scaling(
-    val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], bins: int = 15
+    val: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
 ) -> dict[str, float | int | str]:
     """Fit one temperature on validation logits and labels; return what it does to test ones.
 
@@ -25,11 +25,11 @@ def temperature_scaling(
     labels = test[1]
     scaled = calibrator(logits)
 
-    with known_logits():  # checked for the fit
+    with known_outputs():  # checked for the fit
         return {
             "temperature": float(calibrator.temperature),
-            "ece": float(ece(logits, labels, bins)),
-            "ece_after": float(ece(scaled, labels, bins)),
+            "ece": float(ece(logits, labels)),
+            "ece_after": float(ece(scaled, labels)),
             "nll": float(nll(logits, labels)),
             "nll_after": float(nll(scaled, labels)),
             "n": len(labels),

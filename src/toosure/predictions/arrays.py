@@ -43,7 +43,7 @@ from toosure.predictions.usual_names import (
 )
 
 FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
-    "logits": partial(from_logits, told=True),
+    "logits": partial(from_logits, kind_given=True),
     "probs": from_probs,
     "confidence": from_confidence,
 }
@@ -144,7 +144,9 @@ def of_rows(
             f"--classes must name {classes} classes in their order; {len(options.classes)} given"
         )
     if labelled:
-        labels = class_numbers(labels, class_names, classes, binary, told=bool(options.classes))
+        labels = class_numbers(
+            labels, class_names, classes, binary, names_given=bool(options.classes)
+        )
     predictions = FROM_ARRAYS[kind](scores, labels)
 
     remarks = ["the first of two logits is 0 in every row: one logit of class 1"] * one_output

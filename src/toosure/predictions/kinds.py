@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
-from toosure.metrics.inputs import SUM_TOLERANCE, as_logits, distribution_problem, probs_hint
+from toosure.metrics.distributions import SUM_TOLERANCE, distribution_problem, probs_hint
+from toosure.metrics.inputs import as_logits
 from toosure.metrics.one_column import may_be_probabilities
 from toosure.predictions.predictions import Kind, Predictions
 
@@ -30,9 +31,9 @@ def is_named_logits(name: str) -> bool:
     return name.lower().startswith(("logit", "log_prob", "logprob"))
 
 
-def doubt_of_logits(name: str, predictions: Predictions, told: Kind | None) -> str:
+def doubt_of_logits(name: str, predictions: Predictions, kind_given: Kind | None) -> str:
     """Note that one logit per row may be a probability, if all lie in [0, 1]."""
-    if told or predictions.kind != "logits" or not predictions.binary:
+    if kind_given or predictions.kind != "logits" or not predictions.binary:
         return ""
     assert predictions.logits is not None
     if not may_be_probabilities(predictions.logits[:, 1]):

@@ -54,12 +54,12 @@ def class_numbers(
     names: Sequence[str],
     classes: int,
     binary: bool = False,
-    told: bool = False,
+    names_given: bool = False,
 ) -> np.ndarray:
     """Number the labels by the names of the classes; whole numbers are kept.
 
-    `names` are empty where nobody named the classes; `binary` is one score per row; `told` is
-    whether the user named the classes.
+    `names` are empty where nobody named the classes; `binary` is one score per row; `names_given`
+    is whether the user named the classes.
     """
     if values.dtype.kind == "b":
         return boolean_numbers(values, names, classes)
@@ -69,7 +69,7 @@ def class_numbers(
     spelled, inverse = np.unique(spellings_of(values), return_inverse=True)
     labels: list[str] = spelled.tolist()
     if numbered_otherwise(names):
-        numbers = numbers_of_names(labels, names, told)
+        numbers = numbers_of_names(labels, names, names_given)
     else:
         by_name = numbers_by_name(labels, names)
         numbers = whole_numbers(labels, names, classes, binary) if by_name is None else by_name
@@ -93,7 +93,7 @@ def by_name_note(names: Sequence[str]) -> str:
     return f"by name: {names[0]} is the first class" if numbered_otherwise(names) else ""
 
 
-def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> list[int]:
+def numbers_of_names(labels: list[str], names: Sequence[str], names_given: bool) -> list[int]:
     """Return the class of each label if the names of the classes are numbers, as 1, 2, 3.
 
     A label is then a name and never a position, whichever labels occur. Where all of them could be
@@ -106,14 +106,14 @@ def numbers_of_names(labels: list[str], names: Sequence[str], told: bool) -> lis
     may_be_positions = all(label in positions for label in labels)
 
     by_position = classes_option(positions)
-    if strange and may_be_positions and not told:
+    if strange and may_be_positions and not names_given:
         raise ValueError(
             f"label {strange[0]} is none of the classes {listed_columns(names)}: if labels number "
             f"the columns from 0, whatever their names, say {by_position}"
         )
     if strange:
         raise ValueError(strange_label(strange[0], labels, names))
-    if may_be_positions and not told and any(place[label] != int(label) for label in labels):
+    if may_be_positions and not names_given and any(place[label] != int(label) for label in labels):
         raise ValueError(
             f"labels {listed_columns(labels)} may be the names of the classes "
             f"{listed_columns(names)}, or number them from 0: say {classes_option(names)} for "

@@ -11,9 +11,9 @@ from torch import Tensor
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
 from toosure.metrics.conversion import tensor_of_array
+from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
-    are_probabilities,
     as_confidence,
     as_distributions,
     as_metric_inputs,
@@ -55,18 +55,19 @@ class Predictions:
         return None if self.logits is None else self.logits.shape[1]
 
 
-def from_logits(logits: ArrayLike, labels: ArrayLike, *, told: bool = False) -> Predictions:
+def from_logits(logits: ArrayLike, labels: ArrayLike, *, kind_given: bool = False) -> Predictions:
     """Take `logits (N, C)` and integer `labels (N,)`.
 
     One logit per example, (N,) or (N, 1), is a binary classifier's, with labels 0 and 1; where all
-    lie in [0, 1] they are refused as probabilities, unless the user `told` that they are logits.
+    lie in [0, 1] they are refused as probabilities, unless `kind_given` says that the user
+    called them logits.
 
     >>> from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]).correct.tolist()
     [True, False]
     """
     given = as_tensor(logits, "logits")
     logits, labels = as_pair(given, as_tensor(labels, "labels"))
-    if not told:
+    if not kind_given:
         check_one_column(given)
     if are_probabilities(logits):
         raise ValueError(

@@ -83,8 +83,8 @@ def from_pair(path: Path, labels: str | Path | None, options: ReadOptions) -> Pr
     predictions = from_arrays(pair, replace(options, split=None, label=None, columns=()))
     note = predictions.note
     if not note.startswith("read "):  # nothing was guessed
-        told = f"read {predictions.kind} from {name!r}, labels from 'labels'"
-        note = ", ".join(filter(None, (told, note)))
+        text = f"read {predictions.kind} from {name!r}, labels from 'labels'"
+        note = ", ".join(filter(None, (text, note)))
     note = note.replace(f"{name!r}", f"{path.name!r}").replace("'labels'", f"{Path(labels).name!r}")
     return replace(predictions, note=note)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from toosure.metrics.inputs import distribution_problem
+from toosure.metrics.distributions import distribution_problem
 from toosure.predictions.columns import Columns, check_damaged, is_numbers, is_score, stacked
 from toosure.predictions.labels import flat
 from toosure.predictions.options import ReadOptions
@@ -108,6 +108,7 @@ def bare_columns(
             f"one column of numbers, {numeric[0]!r}{beside}: if it is the probability or the "
             f"logit of class 1, say --columns {numeric[0]}"
         )
+    check_strangers(columns, numeric, spelled)
     if options.kind != "probs":
         check_counts(columns, numeric)
     return numeric or None
@@ -116,10 +117,13 @@ def bare_columns(
 def columns_of_labels(
     columns: Columns, names: list[str], label: str | None, options: ReadOptions
 ) -> list[str]:
-    """Return the columns that labels or --classes name, where these sum to 1; else none."""
+    """Return the columns that --classes names, or that labels name if these sum to 1; else none."""
     classes = options.classes or spellings(columns, label)
     named = [name for name in names if name in classes and is_numbers(columns[name])]
-    return named if len(named) > 1 and sum_to_one(columns, named) else []
+    if len(named) < 2:
+        return []
+    all_classes = len(named) == len(options.classes)
+    return named if all_classes or sum_to_one(columns, named) else []
 
 
 def sum_to_one(columns: Columns, names: list[str]) -> bool:
@@ -132,6 +136,18 @@ def spellings(columns: Columns, label: str | None) -> set[str]:
     if label is None:
         return set()
     return set(np.char.strip(np.unique(flat(columns[label]).astype(str))).tolist())
+
+
+def check_strangers(columns: Columns, numeric: list[str], labels: set[str]) -> None:
+    """Refuse a column that is no label beside columns that are: a brightness is not a logit."""
+    own = [name for name in numeric if class_of(name) in labels]
+    strangers = [name for name in numeric if name not in own]
+    if not strangers or len(own) < 2 or sum_to_one(columns, numeric):
+        return
+    raise ValueError(
+        f"column {strangers[0]!r} is none of the labels {listed_columns(own)}: if it is no class "
+        f"either, say --columns {','.join(own)}"
+    )
 
 
 def check_counts(columns: Columns, numeric: list[str]) -> None:

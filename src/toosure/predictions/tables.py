@@ -135,11 +135,13 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     class_names = names_of(chosen, scores.shape[1], labels, options)
     numbers = labels
     if label is not None:
-        numbers = class_numbers(labels, class_names, classes, binary, told=bool(options.classes))
+        numbers = class_numbers(
+            labels, class_names, classes, binary, names_given=bool(options.classes)
+        )
 
     one_or_all = scores[:, 0] if binary else scores
     if kind == "logits":
-        predictions = from_logits(one_or_all, numbers, told=True)
+        predictions = from_logits(one_or_all, numbers, kind_given=True)
     else:
         predictions = from_probs(one_or_all, numbers)
     predictions = replace(predictions, extras=other_columns(columns, chosen, kept))

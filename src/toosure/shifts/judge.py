@@ -13,7 +13,7 @@ from toosure import metrics
 from toosure.data import Dataset, Split
 from toosure.data.corruptions import Shift
 from toosure.data.standardise import standardised
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.metrics.ood import fpr95_of_scores, ood_score
 from toosure.metrics.ranking import auroc
 from toosure.shifts.ood_sets import OODSet, drawn_indices
@@ -50,7 +50,7 @@ def judge_shifts(
     clean = score_logits(logits, chosen.test.y)  # raises on probabilities
     known = meaningful(ood_scores(logits))
 
-    with known_logits():  # the same network: its outputs are not looked at again
+    with known_outputs():  # the same network: its outputs are not looked at again
         cells: dict[tuple[str, int], Scores] = {}
         corrupted: list[OodScores] = []
         for done, (corruption, severity, split) in enumerate(corrupted_splits(chosen, plan), 1):

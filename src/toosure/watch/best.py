@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from toosure.metrics import nll
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.watch.split import Observation, logits_of
 
 LabelledRows = tuple[nn.Module, Tensor, Tensor]  # a model, its inputs, labels
@@ -30,7 +30,7 @@ class BestPredictions:
 
     def compare(self, step: int, val: Observation) -> None:
         """Compare a step with the best so far, and keep its logits if it is better."""
-        with known_logits():
+        with known_outputs():
             now = float(nll(val.logits, val.labels))
         if not now < self.nll:
             return

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from toosure.batches.inputs import as_type
 from toosure.eval_mode import evaluating
-from toosure.metrics.inputs import are_probabilities
+from toosure.metrics.distributions import are_probabilities
 from toosure.processes.dtensor import any_sharded
 
 # Names in autograd of steps that only move or convert values.

@@ -14,7 +14,7 @@ from toosure import margins
 from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.curvature.critical import WarmStep
 from toosure.eval_mode import evaluating
-from toosure.metrics.inputs import known_logits
+from toosure.metrics.inputs import known_outputs
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
@@ -49,7 +49,7 @@ class Observation(NamedTuple):
     def row_values(self) -> Numbers:
         """Compute the numbers of the split by their keys in a row, such as `val/ece`."""
         values: Numbers = {"loss": self.numbers["loss"]}  # first, for the order of the keys
-        with known_logits():  # the first observation was checked
+        with known_outputs():  # the first observation was checked
             values |= values_of(Outputs(self.logits, self.labels, self.bins), self.quantities)
         values |= self.numbers
 
@@ -193,7 +193,7 @@ class WatchedSplit:
 
     def snapshot(self, observation: Observation) -> dict[str, np.ndarray]:
         """Return the reliability table and histograms, by name such as `val_counts`."""
-        with known_logits():
+        with known_outputs():
             arrays = snapshot_of(observation.logits, observation.labels, self.bins)
         return {f"{self.name}_{key}": value for key, value in arrays.items()}
 

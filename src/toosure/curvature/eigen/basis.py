@@ -14,7 +14,7 @@ BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding n
 
 
 class LeadingVectors(NamedTuple):
-    """What a later solve starts from."""
+    """The start of a later solve."""
 
     vectors: Tensor  # (k, P), the leading Ritz vectors, orthonormal
     improved: Tensor  # (k, P), these moved along their residuals, of length 1
@@ -25,7 +25,7 @@ class Basis(Protocol):
     """Vectors that span a space, and the Ritz pairs of an operator in it, largest value first.
 
     `EagerBasis` grows by one vector at a time; `GraphBasis` lives in preallocated GPU memory and
-    grows by CUDA graphs. The solver works on either: what a basis knows, it says.
+    grows by CUDA graphs. The solver works on either.
     """
 
     @property
@@ -58,7 +58,7 @@ class Basis(Protocol):
 
     @property
     def residual_norms(self) -> np.ndarray | None:
-        """The residual norms of all Ritz pairs; None where each of them would cost a product."""
+        """The residual norms of all Ritz pairs; None if each would cost a product."""
         ...
 
     def __len__(self) -> int: ...
@@ -86,8 +86,8 @@ class Basis(Protocol):
     def leading(self, count: int, refresh: int) -> LeadingVectors:
         """Return the leading Ritz vectors, at least `refresh` of them also improved.
 
-        Improved means moved along the residual: x + r / (theta - shift). What a Ritz vector still
-        lacks lies outside the space, where the eigenvalues are below the smallest Ritz value; half
-        of that is the shift.
+        Improved means moved along the residual: x + r / (theta - shift). The missing part of a
+        Ritz vector lies outside the space, where eigenvalues are below the smallest Ritz value. The
+        shift is half of that value.
         """
         ...

@@ -1,10 +1,10 @@
 """Leading eigenvectors held from step to step by a fixed number of block iterations.
 
-A solver that stops at a tolerance asks the host after every product. Where the matrix changes
-little between two calls, as along training, a few vectors more than are wanted and a fixed number
-of rounds hold the leading ones: each round multiplies the block and its residuals, and takes the
-best combinations of both (Rayleigh-Ritz; LOBPCG, Knyazev 2001, without its third block). The host
-is asked once per round.
+A solver that stops at a tolerance waits for the host after every product. Along training the matrix
+changes little between two calls. Then a few extra vectors and a fixed number of rounds are enough
+to hold the leading ones. Each round multiplies the block and its residuals, and takes the best
+combinations of both (Rayleigh-Ritz; LOBPCG, Knyazev 2001, without its third block). It waits for
+the host once.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from toosure.curvature.eigen.error_estimates import TINY, estimated_error
 from toosure.curvature.eigen.small_eigen import generalised_eigh
 from toosure.curvature.eigen.vectors import on_device, overlaps, random_vectors
 
-GUARD = 2  # vectors beyond those wanted: what crosses into the leading ones comes from them
+GUARD = 2  # extra vectors: what crosses into the leading ones comes from these
 COLD_ROUNDS = 60  # at most, from a random start
-RENEWED = 50  # calls after which the last vector is drawn anew, to see what the block has missed
+RENEW_EVERY = 50  # calls until the last vector is random again, to find what the block missed
 
 TINY_LENGTH = 1e-30  # of a residual: below it nothing is left to divide
 
@@ -39,7 +39,7 @@ class BlockPairs:
     products: int
 
     def error(self, wanted: int) -> float:
-        """Estimate the largest relative error of the first values; infinite where one is NaN."""
+        """Estimate the largest relative error of the first values; infinite if one is NaN."""
         first = range(min(wanted, len(self.values)))
         norms = self.residual_norms
         return max(estimated_error(float(norms[i]), self.values, i) for i in first)
@@ -62,7 +62,7 @@ def block_start(size: int, like: Tensor, seed: int, known: Tensor | None = None)
 
 
 def iterate_block(products: Products, block: Tensor, rounds: int) -> BlockPairs:
-    """Improve a block by so many rounds; two products per vector and round."""
+    """Improve a block by a number of rounds, each with two products per vector."""
     pairs = one_round(products, block)
     for _ in range(rounds - 1):
         if not np.isfinite(pairs.values).all():
@@ -81,7 +81,7 @@ def one_round(products: Products, block: Tensor) -> BlockPairs:
     lengths = torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
     residuals = residuals / lengths.clamp(min=TINY_LENGTH)
 
-    # The share of the residuals in the new vectors is small, and so is what their rounding does.
+    # The residuals are a small part of the new vectors, so their rounding matters little.
     residual_images = products(residuals, True)
     rows = torch.cat([block, residuals])
     row_images = torch.cat([images, residual_images])
@@ -89,7 +89,7 @@ def one_round(products: Products, block: Tensor) -> BlockPairs:
     if not np.isfinite(overlap).all() or not np.isfinite(gram).all():
         return not_finite(block)
 
-    # Between the two halves the products of the block count, which are not rounded.
+    # For the mixed entries take the products of the block, which are not rounded.
     size = len(block)
     gram[:size, size:] = gram[size:, :size].T
     values, coefficients = generalised_eigh((gram + gram.T) / 2, overlap)
@@ -101,8 +101,8 @@ def ritz_pairs(
 ) -> BlockPairs:
     """Combine rows and their images to the first Ritz pairs, and move these along their residuals.
 
-    The step along a residual is that of a Jacobi iteration whose diagonal is half of the first
-    value left out: where the spectrum below ends.
+    The step along a residual is a Jacobi iteration. Its diagonal is half of the first value left
+    out, about the end of the remaining spectrum.
     """
     size = min(size, len(values))
     rotation = on_device(np.ascontiguousarray(coefficients[:, :size].T), rows)
@@ -120,6 +120,6 @@ def ritz_pairs(
 
 
 def not_finite(block: Tensor) -> BlockPairs:
-    """Return a block whose values are NaN: the products overflowed."""
+    """Return a block with values of NaN: the products overflowed."""
     nothing = np.full(len(block), np.nan)
     return BlockPairs(nothing, block, block, nothing, 2 * len(block))

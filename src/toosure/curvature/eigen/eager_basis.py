@@ -23,11 +23,11 @@ class Residual(NamedTuple):
 class EagerBasis:
     """Orthonormal vectors, their images, and the Ritz pairs of the operator in their span.
 
-    The small matrices are solved on the host in float64. `past` vectors are those whose overlaps
-    with the leading ones are wanted in the end.
+    The small matrices are solved on the host in float64. In the end, the overlaps of `past` vectors
+    with the leading ones are returned, too.
     """
 
-    residual_norms = None  # each of them costs a product: see `residual`
+    residual_norms = None  # each would cost a product: see `residual`
 
     def __init__(self, operator: Operator, candidates: Tensor, past: Tensor | None = None) -> None:
         self.operator = operator
@@ -56,8 +56,8 @@ class EagerBasis:
     def _orthonormalise(self) -> None:
         """Rotate to orthonormal vectors in which the matrix is diagonal, and drop dependent ones.
 
-        If little was left of a vector, the limited precision of the overlaps counts for more. Then
-        the rotation is made once more.
+        If little is left of a vector, the limited precision of the overlaps matters more, and the
+        rotation is repeated.
         """
         for _ in range(2):
             gram = self.operator.gram(self.vectors, self.weighted, self.images)
@@ -129,11 +129,11 @@ class EagerBasis:
         self._residuals = residuals
 
     def expand(self, index: int) -> bool:
-        """Add the residual of a Ritz pair; return False if nothing new was left of it."""
+        """Add the residual of a Ritz pair; return False if it adds nothing new."""
         return self.add(self._residual(index).vector)
 
     def add(self, direction: Tensor) -> bool:
-        """Add a direction, orthogonalised twice; return False if nothing new was left of it."""
+        """Add a direction, orthogonalised twice; return False if it adds nothing new."""
         rest = direction / torch.linalg.vector_norm(direction)
         for _ in range(2):
             rest = rest - self.vectors.T @ (self.vectors @ rest)
@@ -145,7 +145,7 @@ class EagerBasis:
         images = torch.cat([self.images, image])
         row = self.operator.gram(new, weighted, images)[0]
 
-        # The length travels with the new row, so that the device is waited for once.
+        # The length is copied together with the new row: one wait for the device.
         *gram_row, host_length = torch.cat([row, length.double()[None]]).tolist()
         self.products += self.operator.image_cost
         if not host_length > BREAKDOWN:  # also where it is NaN
@@ -170,7 +170,7 @@ class EagerBasis:
         return LeadingVectors(vectors, improved, past_overlaps)
 
     def _improved(self, vectors: Tensor, refresh: int) -> Tensor:
-        """Move Ritz vectors along their residuals: those that are known, at least `refresh`."""
+        """Move Ritz vectors along known residuals, and at least `refresh` of the vectors."""
         if not self.is_finite or 0 not in self._residuals:
             return vectors
 

@@ -17,33 +17,33 @@ RIDGE = 1e-5
 
 @dataclass
 class EigenpairHistory:
-    """What is carried from one measurement to the next. Field names are keys of checkpoints."""
+    """The state between two measurements. Field names are keys of checkpoints."""
 
     leading: Tensor | None = None  # (m, P), the last leading vectors, oldest first
     overlap: list[list[float]] = field(default_factory=list)  # of these, (m, m)
     values: list[float] = field(default_factory=list)  # their eigenvalues
     spaces: list[Tensor] = field(default_factory=list)  # (k, P), the Ritz vectors of t-2 and t-1
     spectra: list[list[float]] = field(default_factory=list)  # their Ritz values
-    error: float = 0.0  # of the last step with a residual, without its part outside the space
-    beyond: float = 0.0  # that part
+    error: float = 0.0  # at the last residual, without the part outside the space
+    beyond: float = 0.0  # the part outside the space
     steps: int = 0
     steady: int = 0  # well extrapolated steps in a row
     since_full: int = 0  # cheap steps since the last full one
     calm: int = 0  # calm steps since the last residual
     since_probe: int = 0
     deep: int = 1  # with graphs: full steps to take deep after a shallow one that was not enough
-    deep_for: int = 2  # of these, those still to take
+    deep_for: int = 2  # number of these that remain
 
     def store(self, solution: Solution, keep: int, along: np.ndarray | None = None) -> None:
         """Store the vectors of a solution, the first one turned to point along the expected one.
 
-        `keep` vectors are carried on. `along` are the weights of the vector that was expected;
-        without them the last one serves.
+        `keep` vectors are kept. `along` are the weights of the expected vector; without them it is
+        the last one.
         """
         space = solution.improved
         spectrum = solution.values.tolist()
         known = len(space)
-        if known < keep and self.spaces:  # a lean step saw one: carry the others on
+        if known < keep and self.spaces:  # a lean step saw one vector: keep the others
             space = torch.cat([space, self.spaces[-1][known:]])
             spectrum += self.spectra[-1][known:]
         self.spaces = [*self.spaces, space][-2:]
@@ -60,7 +60,7 @@ class EigenpairHistory:
         self.push(side * space[0], spectrum[0], overlaps)
 
     def push(self, leading: Tensor, value: float, overlaps: list[float]) -> None:
-        """Add a leading vector with its overlaps with those remembered and with itself."""
+        """Add a leading vector, with its overlaps with the remembered ones and with itself."""
         row = leading[None]
         past = row[:0] if self.leading is None else self.leading
         self.leading = torch.cat([past, row])[-LENGTH:]
@@ -72,7 +72,7 @@ class EigenpairHistory:
         self.values = [*self.values, value][-LENGTH:]
 
     def extrapolation_weights(self) -> np.ndarray:
-        """Return the weights of the leading vectors in the one expected next."""
+        """Return the weights of the remembered vectors in the next expected one."""
         return extrapolation_weights(np.array(self.overlap))
 
     def state_dict(self) -> dict[str, Any]:
@@ -81,8 +81,6 @@ class EigenpairHistory:
     @classmethod
     def from_state(cls, state: dict[str, Any], like: Tensor) -> "EigenpairHistory":
         """Restore a state, with vectors like others in device and type."""
-        if "overlap" not in state:  # of an earlier version: start over
-            state = {"steps": state["steps"]}
         history = cls(**state)
         if history.leading is not None:
             history.leading = history.leading.to(like.device, like.dtype)

@@ -1,4 +1,4 @@
-"""How far a Ritz value may be from its eigenvalue, from residuals and gaps."""
+"""Estimate how far a Ritz value is from its eigenvalue, from residuals and gaps."""
 
 import numpy as np
 
@@ -17,9 +17,9 @@ def estimated_error(
 ) -> float:
     """Estimate the relative error of a Ritz value: 3 min(r, r^2 / gap) / value.
 
-    Where the gap to the nearest value is small, r alone counts. `known_gap` is a relative gap used
-    if there is only one value. `width` is the residual of the pair after this one, whose
-    eigenvalue may be larger by that.
+    If the gap to the nearest value is small, r alone counts. `known_gap` is a relative gap used if
+    there is only one value. `width` is the residual of the next pair: its eigenvalue may be larger
+    by `width`.
     """
     if not np.isfinite(residual):
         return float("inf")
@@ -35,11 +35,11 @@ def estimated_error(
 
 
 def clustered_error(residuals: np.ndarray, values: np.ndarray) -> float:
-    """Estimate the same for the first of some values that lie close together.
+    """Estimate the relative error of the first of several clustered Ritz values.
 
-    The first two or three vectors span the space of a cluster; how they divide it among themselves
-    does not matter to the sum of r^2 over them. That sum is divided by the gap to the next value,
-    less the residual of that one.
+    The first two or three vectors span the space of a cluster. The sum of r^2 over them does not
+    depend on how they divide this space. The sum is divided by the gap to the next value, minus the
+    residual of that value.
     """
     first = values[0]
     bound = np.inf

@@ -1,8 +1,8 @@
 """A basis in preallocated GPU memory; one expansion is one CUDA graph and one copy to the host.
 
-Waiting for numbers costs a GPU more than a product does. So every row of this basis comes with its
-product: the host then knows the residual of any combination of rows from inner products alone, and
-a space of some vectors is opened together with the residuals of all of them as further rows. This
+On a GPU, waiting for numbers takes longer than a product. So every row of this basis comes with its
+product: the host then knows the residual of any combination of rows from inner products alone. A
+space is opened by several vectors together with the residuals of all of them as further rows. This
 wastes products and saves waiting.
 
 A row v is stored with its defect d, the part of its product outside the rows known when it was
@@ -31,7 +31,7 @@ from toosure.curvature.eigen.operator import Operator
 from toosure.curvature.eigen.small_eigen import bordered, generalised_eigh, lapack_eigh
 from toosure.curvature.eigen.vectors import on_device, overlaps
 
-ORTHONORMAL = 1e-5  # what polishing leaves between starting vectors, unless they are dependent
+ORTHONORMAL = 1e-5  # larger overlaps after polishing mean dependent starting vectors
 TF32_ROUNDING = 3e-4  # relative, of a value made with it; 1.6e-4 seen on a dense network
 MIN_KNOWN = 0.3  # times the root of a rounding: shorter residuals are too inexact to be scaled
 MIN_IMPROVED = 0.5  # squared length of an improved vector
@@ -41,10 +41,10 @@ ROWS_PER_EXPANSION = 2  # residuals that an expansion adds
 class GraphBasis:
     """Rows with their products, and the Ritz pairs of the operator in their span.
 
-    `depth` 1 makes rows of the candidates, 2 also of their residuals, and so on: from one vector
-    that is as many steps of Lanczos. `coarse` lets products round to TF32. `past` vectors are those
-    whose overlaps with the leading ones are wanted in the end. There is one memory per operator:
-    making another basis ends the one before.
+    `depth` 1 makes rows of the candidates, 2 also of their residuals, and so on: from one vector,
+    `depth` steps of Lanczos. `coarse` lets products round to TF32. In the end, the overlaps of
+    `past` vectors with the leading ones are returned, too. There is one memory per operator: making
+    another basis overwrites the one before.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class GraphBasis:
         depth = max(1, min(depth, MAX_ROWS // count))
         self._start(depth)
 
-        # Dependent candidates cannot be polished: the host makes them independent, and we restart.
+        # Dependent candidates cannot be polished: make them independent on the host and restart.
         left = np.abs(self._overlap[:count, :count] - np.eye(count)).max()
         if not left <= ORTHONORMAL:  # also where the iteration overflowed
             independent = _independent(candidates)
@@ -157,7 +157,7 @@ class GraphBasis:
         self._norms = np.sqrt(squares).T.tolist()
 
     def _squares(self, rows: np.ndarray, inner: np.ndarray) -> np.ndarray:
-        """Return squared lengths of combinations, none below what rounding may have taken."""
+        """Return squared lengths of combinations, none below their rounding noise."""
         noise = torch.finfo(self._dtype).eps * ((abs(rows) @ abs(inner)) * abs(rows)).sum(1)
         squares: np.ndarray = np.maximum(((rows @ inner) * rows).sum(1), noise)
         return squares
@@ -187,7 +187,7 @@ class GraphBasis:
         return self._grow(name, count, self.rows.expand, on_device(plan, self.vectors))
 
     def _directions(self, index: int, count: int) -> list[np.ndarray]:
-        """Return residuals of length 1, each without its part along those before; 0 for noise.
+        """Return residuals of length 1, each orthogonal to the earlier ones; 0 for noise.
 
         Two pairs often miss the same vector, and then their residuals are nearly parallel.
         """
@@ -201,7 +201,7 @@ class GraphBasis:
         return directions
 
     def add(self, direction: Tensor) -> bool:
-        """Add a direction; return False if nothing new was left of it."""
+        """Add a direction; return False if it adds nothing new."""
         return self.join(direction[None])
 
     def join(self, candidates: Tensor) -> bool:
@@ -231,10 +231,10 @@ class GraphBasis:
     def _ritz_vectors(self, count: int) -> Tensor:
         return on_device(self.coefficients[:, :count].T, self.vectors) @ self.vectors
 
-    # -- what a later solve starts from -------------------------------------------------------
+    # -- the start of a later solve -----------------------------------------------------------
 
     def leading(self, count: int, refresh: int) -> LeadingVectors:
-        """Return the leading Ritz vectors, all of them also improved: residuals are known."""
+        """Return the leading Ritz vectors, all of them also improved, since residuals are known."""
         if not self.is_finite:
             vectors = self._ritz_vectors(count)
             nothing = np.full((count + 1, self.past + 1), np.nan)
@@ -277,9 +277,9 @@ class GraphBasis:
 
 
 def _independent(candidates: Tensor) -> Tensor | None:
-    """Return orthonormal vectors of the same span, without what adds only rounding noise.
+    """Return orthonormal vectors of the same span, without vectors of rounding noise.
 
-    None where they are not finite.
+    None if candidates are not finite.
     """
     overlap = overlaps(candidates).cpu().numpy()
     if not np.isfinite(overlap).all():

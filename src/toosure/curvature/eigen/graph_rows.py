@@ -1,4 +1,4 @@
-"""Rows of a basis in preallocated GPU memory, and what the GPU does with them in one graph.
+"""Rows of a basis in preallocated GPU memory, and the CUDA graphs that extend them.
 
 Each public method of `GraphRows` that returns numbers is one CUDA graph. It packs all its numbers
 into one tensor, which the host unpacks with `PackedNumbers`. It writes rows behind those that it
@@ -16,15 +16,15 @@ from toosure.curvature.eigen.vectors import PIECE, overlaps
 
 MAX_ROWS = 40  # room for a basis of 30 and what comes after it
 PAST_ROWS = 3  # rows before these, for up to six vectors from outside
-NOISE = 10  # residuals of so many roundings of the value are nothing but noise
-POLISHING_STEPS = 3  # of Newton and Schulz: vectors .1 from orthonormal become so to rounding
+NOISE = 10  # a residual below this many roundings of the value is noise
+POLISHING_STEPS = 3  # of Newton and Schulz: an error of 0.1 in orthonormality becomes rounding
 
 
 class GraphRows:
     """Vectors with their defects (see `graph_basis`) and images, of one basis at a time.
 
-    They are padded with zeros, since a GPU multiplies matrices faster that begin at round
-    addresses. `coarse` lets products round to TF32.
+    They are padded with zeros, since a GPU multiplies matrices at aligned addresses faster.
+    `coarse` lets products round to TF32.
     """
 
     def __init__(self, operator: Operator, candidates: Tensor, coarse: bool) -> None:
@@ -53,15 +53,15 @@ class GraphRows:
         return self.memory[: PAST_ROWS + stop].flatten(0, 1)
 
     def set_past(self, past: Tensor) -> None:
-        """Store vectors whose overlaps with the rows are wanted."""
+        """Store vectors; their overlaps with the rows are computed later."""
         self._past[: len(past)].copy_(past)
 
     # -- each of these is one graph -----------------------------------------------------------
 
     def start(self, candidates: Tensor, depth: int) -> Tensor:
-        """Make rows of orthonormal vectors, of their residuals, of the residuals of these.
+        """Make rows of orthonormal vectors, then of their residuals, and so on.
 
-        `depth` counts these generations. Returns what `_append` knows of each.
+        `depth` is the number of such generations. Returns the matrices of `_append` for each.
         """
         count = len(candidates)
         numbers = self._append(0, self._orthonormal(candidates))
@@ -74,7 +74,7 @@ class GraphRows:
         return packed(*numbers)
 
     def expand(self, plan: Tensor) -> Tensor:
-        """Make rows of directions that the host names as combinations of rows and defects.
+        """Make rows of directions, which the host gives as combinations of rows and defects.
 
         Behind these combinations, `plan` holds the inverse of the rows' overlaps.
         """
@@ -84,7 +84,7 @@ class GraphRows:
         return packed(*self._append(known, self._outside_of(known, directions, inverse)))
 
     def join(self, candidates: Tensor, inverse: Tensor) -> Tensor:
-        """Make rows of what vectors have outside the known rows."""
+        """Make rows of the parts of vectors outside the known rows."""
         new = self._padded(candidates)
         new = inverse_lengths(overlaps(new)).to(new.dtype) * new
         for _ in range(2):
@@ -102,7 +102,7 @@ class GraphRows:
         return F.pad(vectors, (0, self.memory.shape[2] - self.size))
 
     def _outside_of(self, known: int, new: Tensor, inverse: Tensor | None = None) -> Tensor:
-        """Return vectors without their part in the rows; `inverse` is that of their overlaps."""
+        """Subtract from vectors their part in the rows; `inverse` inverts the rows' overlaps."""
         vectors = self.rows[:known, 0]
         shares = overlaps(new, vectors).to(new.dtype)
         shares = shares if inverse is None else shares @ inverse
@@ -112,7 +112,7 @@ class GraphRows:
         """Make vectors the rows behind the known ones.
 
         Returns their rows of three matrices: V^T A V, the inner products of all vectors and
-        defects, and those of the parts outside the space.
+        defects, and the inner products of the parts outside the space.
         """
         stop = known + len(new)
         vectors = new[:, : self.size]
@@ -135,7 +135,7 @@ class GraphRows:
 
 
 def packed(*parts: Tensor) -> Tensor:
-    """Join matrices into one tensor of numbers, so that one copy brings them to the host."""
+    """Join matrices into one tensor, so that one copy brings them to the host."""
     return torch.cat([part.double().flatten() for part in parts])
 
 
@@ -162,8 +162,8 @@ def inverse_lengths(overlap: Tensor, noise: float = 0.0) -> Tensor:
 def polished(overlap: Tensor) -> tuple[Tensor, Tensor]:
     """Make nearly orthonormal vectors orthonormal: return the new overlaps, and the rotation.
 
-    The iteration of Newton and Schulz does not need the host, unlike eigenvectors. If it does not
-    converge, since vectors are dependent, the overlaps show it.
+    The iteration of Newton and Schulz does not need the host, unlike eigenvectors. If vectors are
+    dependent it does not converge, and the overlaps show it.
     """
     scale = inverse_lengths(overlap)
     overlap = scale * overlap * scale.T

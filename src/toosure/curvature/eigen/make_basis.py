@@ -15,10 +15,10 @@ def make_basis(
     coarse: bool = False,
     past: Tensor | None = None,
 ) -> Basis:
-    """Make a basis that spans some vectors: in GPU memory where the operator uses CUDA graphs.
+    """Make a basis that spans some vectors: in GPU memory if the operator uses CUDA graphs.
 
-    `depth` and `coarse` matter only there (see `GraphBasis`). `past` vectors are those whose
-    overlaps with the leading ones are wanted in the end.
+    Only `GraphBasis` uses `depth` and `coarse`. In the end, the overlaps of `past` vectors with the
+    leading ones are returned, too.
     """
     if operator.uses_graphs:
         return GraphBasis(operator, candidates, depth, coarse, past)

@@ -1,4 +1,4 @@
-"""What the eigen-solver needs of a symmetric matrix that is never formed."""
+"""What the eigen-solver needs from a symmetric matrix that is never formed."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,20 +11,20 @@ T = TypeVar("T")
 
 
 class Operator(Protocol):
-    """A symmetric matrix A in two steps: the image of a vector, and what makes A v of it.
+    """Symmetric matrix A = B^T W B: `images` computes B v, `products` computes B^T W (B v).
 
-    For a Gauss-Newton matrix (1/N) J^T H_z J an image is J v, and A v pulls the weighted image
-    H_z J v back. So V^T A V is known from images alone. Otherwise an image may be A v itself.
+    For the Gauss-Newton matrix (1/N) J^T H_z J an image is J v, and a product pulls the weighted
+    image H_z J v back. So V^T A V is known from images alone. For other matrices the image is A v.
     """
 
     @property
     def image_cost(self) -> float:
-        """What one image costs, as a share of a product."""
+        """Cost of one image, as a share of a product."""
         ...
 
     @property
     def product_cost(self) -> float:
-        """What it costs to make A v of a weighted image, as a share of a product."""
+        """Cost of A v from a weighted image, as a share of a product."""
         ...
 
     @property
@@ -42,22 +42,22 @@ class Operator(Protocol):
         ...
 
     def weighted(self, images: Tensor) -> Tensor:
-        """Return what `gram` and `products` need of images: H_z J v of J v."""
+        """Return W B v from B v, which `gram` and `products` need: H_z J v from J v."""
         ...
 
     def gram(self, vectors: Tensor, weighted: Tensor, images: Tensor) -> Tensor:
-        """Return V^T A W in float64, of vectors V with weighted images and W's images."""
+        """Return V^T A U in float64, from the weighted images of V and the images of U."""
         ...
 
     def products(self, weighted: Tensor) -> tuple[Tensor, Tensor]:
-        """Return A v of weighted images, (k, P), and what lies outside the space, (k, q).
+        """Return A v from weighted images, (k, P), and its part outside the space, (k, q).
 
-        The second is not zero where the vectors live in a subspace of what A acts on.
+        The second is zero unless the vectors are restricted to a subspace.
         """
         ...
 
     def tensor_cores(self, allowed: bool) -> AbstractContextManager[None]:
-        """Allow or forbid that products inside the context round to TF32."""
+        """Allow or forbid TF32 in products inside the context."""
         ...
 
     def to_host(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
@@ -65,5 +65,5 @@ class Operator(Protocol):
         ...
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
-        """Make an object once that such graphs read and write."""
+        """Make an object once, which the graphs read and write."""
         ...

@@ -1,17 +1,17 @@
 """Eigenproblems of small dense matrices, in float64 on the host.
 
-There are two routines for the eigenpairs of a symmetric matrix, and each has its place. `eigh`
-goes through torch, whose threads are those of the products: numpy's own pool would spin beside
-them and slow them down. `lapack_eigh` calls LAPACK as it is, since for matrices this small the
-checks of a wrapper take longer than the solution: it serves the basis in GPU memory, for which the
-host is the bottleneck. Their last digits differ, so one cannot replace the other unnoticed.
+There are two routines for the eigenpairs of a symmetric matrix. `eigh` uses torch, which shares its
+threads with the products: numpy's own thread pool would slow them down. `lapack_eigh` calls LAPACK
+directly, because the checks of a wrapper take longer than the solution of such a small matrix. It
+serves the basis in GPU memory, where the host is the bottleneck. Their last digits differ, so
+exchanging one for the other changes results.
 """
 
 import numpy as np
 import torch
 from scipy.linalg.lapack import dposv, dpotrf, dsyevd, dtrtri
 
-MIN_SINE_SQUARED = 1e-2  # of a row to those before it; overlaps right to 1e-8 then leave 1e-6
+MIN_SINE_SQUARED = 1e-2  # of a row to earlier ones; overlaps right to 1e-8 then leave 1e-6
 
 
 def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +26,7 @@ def eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lapack_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same for an exactly symmetric matrix, by a direct call of LAPACK."""
+    """Return the eigenpairs of an exactly symmetric matrix, by a direct call of LAPACK."""
     values, vectors, failed = dsyevd(matrix)
     if failed:
         return np.full(len(matrix), np.nan), np.eye(len(matrix))
@@ -47,8 +47,7 @@ def generalised_eigh(gram: np.ndarray, overlap: np.ndarray) -> tuple[np.ndarray,
 def whitening(overlap: np.ndarray) -> np.ndarray:
     """Return columns that combine rows with these overlaps to orthonormal ones.
 
-    A row that is nearly dependent on those before it is left out, and no other: what was spanned
-    before that row came stays spanned.
+    Only rows that nearly depend on earlier rows are left out, so the span stays nearly the same.
     """
     root, failed = dpotrf(overlap, lower=1)
     if not failed and root.diagonal().min() ** 2 > MIN_SINE_SQUARED:
@@ -72,13 +71,13 @@ def whitening(overlap: np.ndarray) -> np.ndarray:
 
 
 def solve_positive_definite(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-    """Solve a positive definite system; return None where the matrix is not positive definite."""
+    """Solve a positive definite system; return None if the matrix is not positive definite."""
     _, solution, failed = dposv(matrix, right)
     return None if failed else solution
 
 
 def bordered(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return a symmetric matrix with new rows, and the same columns, behind its own."""
+    """Return a symmetric matrix extended by new rows and the same columns."""
     known = len(matrix)
     total = rows.shape[1]
     whole = np.empty((total, total))

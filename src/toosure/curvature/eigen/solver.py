@@ -1,9 +1,9 @@
 """Extreme eigenpairs by Rayleigh-Ritz on a growing basis.
 
-For a Gauss-Newton matrix G = J^T H J / N the projection V^T G V = (J V)^T H (J V) / N is exact
-from JVPs alone; a VJP is paid only for the residual of the Ritz vector that won. A JVP and a VJP
-count half a product each. The device is waited for once per expansion and once per residual, never
-inside a product.
+For a Gauss-Newton matrix G = J^T H J / N the projection V^T G V = (J V)^T H (J V) / N needs only
+JVPs. A VJP is computed only for the residual of the chosen Ritz vector. A JVP and a VJP count half
+a product each. The host waits for the device once per expansion and once per residual, never inside
+a product.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from toosure.curvature.result import Result
 
 @dataclass
 class Solution:
-    """The best Ritz pairs found, largest first, and how far they can be trusted."""
+    """The best Ritz pairs found, largest first, with their estimated errors."""
 
-    values: np.ndarray  # (k,) float64; more than were asked for, to start warm next time
+    values: np.ndarray  # (k,) float64; more than wanted, for a warm start next time
     residuals: np.ndarray  # (wanted,) |A x - theta x| / |theta|
     errors: np.ndarray  # (wanted,) estimated relative error of each value, safety included
     error_outside: float  # share of the first error due to inputs outside the searched subspace
@@ -34,7 +34,7 @@ class Solution:
 
     @cached_property
     def leading(self) -> LeadingVectors:
-        """The leading vectors, computed when first asked for: before another basis is made."""
+        """The leading vectors, computed on first use: do this before another basis is made."""
         return self.make_leading()
 
     @property
@@ -44,7 +44,7 @@ class Solution:
 
     @property
     def improved(self) -> Tensor:
-        """(k, P), the vectors improved by what their residuals say."""
+        """(k, P), the vectors improved by their residuals."""
         return self.leading.improved
 
     @property
@@ -53,7 +53,7 @@ class Solution:
         return self.leading.past_overlaps
 
     def error_of(self, index: int) -> float:
-        """Return a pair's estimated error, never below the rounding of its type."""
+        """Return the estimated error of a pair, never below the rounding of its type."""
         return max(float(self.errors[index]), self.rounding)
 
     def to_result(self, sign: float = 1.0) -> Result:
@@ -71,13 +71,13 @@ class Solution:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How good one Ritz pair is, and whose residual would improve it."""
+    """The error of one Ritz pair, and the pair with the residual that would improve it."""
 
     residual: float  # relative to the value
     error: float  # estimated, relative
     error_outside: float  # share of it due to inputs outside the searched subspace
     accepted: bool
-    blamed: int  # the pair to expand by where it is not accepted
+    blamed: int  # if not accepted, the pair to expand by
 
 
 UNJUDGED = Judgement(float("nan"), float("inf"), 0.0, accepted=False, blamed=0)
@@ -96,14 +96,14 @@ def solve(
     known_gap: float = 0.0,
     refresh: int = 1,
 ) -> Solution:
-    """Find the `wanted` largest eigenpairs, starting from what a basis spans.
+    """Find the `wanted` largest eigenpairs, starting from the span of a basis.
 
-    Pairs are settled in order, each by expanding with its residual, and all are judged once more
-    at the end. A `warm` basis is trusted with its gaps (see `judge_pair`). `reserve` holds vectors
-    to join before the first expansion. `known_gap` is a relative gap to the second eigenvalue known
-    from before, used while a warm basis shows none. `refresh` says how many vectors are improved by
-    their residuals for a later start. A solution that did not converge within the `budget` of
-    products says so; nothing is raised.
+    Pairs are found in order, each by expanding with its residual, and all are judged once more at
+    the end. The gaps of a `warm` basis are trusted (see `judge_pair`). `reserve` holds vectors that
+    join before the first expansion. `known_gap` is an earlier relative gap to the second
+    eigenvalue, used while a warm basis shows none. `refresh` is the number of vectors that are
+    improved by their residuals for a later start. If the `budget` of products is not enough, the
+    solution is marked as not converged; nothing is raised.
     """
     judgements = [UNJUDGED] * wanted
     expansion_cost = basis.operator.image_cost + basis.operator.product_cost
@@ -125,7 +125,7 @@ def solve(
                     judging_again = True
                 continue
 
-            # The basis will change, and with it every pair: one more round of judging is due.
+            # The basis will change, and with it every pair: judge all of them once more.
             judging_again = wanted == 1
             blamed = judgement.blamed
 
@@ -150,13 +150,13 @@ def judge_pair(
 ) -> Judgement:
     """Judge one Ritz pair by its residual.
 
-    From a cold start the residual alone counts: in a cluster of eigenvalues a few vectors show a
-    mixture of them and nothing near it, a false gap. A `warm` basis is trusted with its gaps.
+    From a cold start only the residual counts: in a cluster of eigenvalues a few vectors show a
+    mixture of them with a false gap beside it. The gaps of a `warm` basis are trusted.
     """
     norm, outside = basis.residual(index)
     size = max(abs(basis.values[index]), TINY)
 
-    # What lies outside counts as r^2 / gap, the gap being half of the value.
+    # The part outside counts as r^2 / gap, with half of the value as gap.
     error_outside = 2 * (outside / size) ** 2
     allowed = max(rtol - error_outside, rtol / 2)
 
@@ -165,8 +165,8 @@ def judge_pair(
     if warm:
         error = estimated_error(norm, basis.values, index, known_gap)
 
-        # The gap after the last pair is narrowed by the residual of the pair behind it. If that is
-        # what makes the error too large, the pair behind it is the one to improve.
+        # The gap after the last pair is narrowed by the residual of the next pair. If this makes
+        # the error too large, the next pair is the one to improve.
         if error <= allowed and index == wanted - 1 and len(basis) > wanted:
             width, _ = basis.residual(wanted)
             error = estimated_error(norm, basis.values, index, width=width)
@@ -187,10 +187,10 @@ def judge_pair(
 
 
 def grow(basis: Basis, blamed: int) -> bool:
-    """Expand by the residual of a pair; return False if nothing new was left of it."""
+    """Expand by the residual of a pair; return False if the residual adds nothing new."""
     if blamed < len(basis):
         return basis.expand(blamed)
-    # There are fewer vectors than pairs wanted: a random one opens the space.
+    # There are fewer vectors than wanted pairs: add a random one.
     return basis.add(random_vectors(1, basis.vectors, seed=len(basis))[0])
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MAX_STAGED_BYTES = 2**16  # up to which CUDA copies from pageable memory without waiting
-PIECE = 512  # terms of an inner product that are summed in the vectors' own type
+MAX_STAGED_BYTES = 2**16  # CUDA copies this much from pageable memory without waiting
+PIECE = 512  # terms of an inner product that are summed in the type of the vectors
 
 
 def random_vectors(count: int, like: Tensor, seed: int = 0) -> Tensor:
@@ -27,10 +27,10 @@ def on_device(array: np.ndarray, like: Tensor) -> Tensor:
 def overlaps(vectors: Tensor, others: Tensor | None = None) -> Tensor:
     """Compute V W^T (or V V^T) in float64 from short sums in the vectors' own type.
 
-    What lies outside the other vectors decides what is dropped, so the rounding of a plain float32
-    product of a million terms, 1e-5, would not do. Sums of short pieces are exact enough, and there
-    are few enough of them to add in float64: this gives 1e-8 at the same price. On a GPU, where a
-    product of a few long rows keeps one processor of many busy, it is even faster.
+    A plain float32 product of a million terms has a rounding of 1e-5, too much to decide which
+    vectors are dependent. Sums of short pieces are exact enough, and few enough to be added in
+    float64: this gives 1e-8 at the same price. On a GPU, where a product of a few long rows keeps
+    only one of many processors busy, it is even faster.
     """
     others = vectors if others is None else others
     whole = vectors.shape[1] // PIECE * PIECE

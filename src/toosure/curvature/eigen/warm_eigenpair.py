@@ -1,26 +1,26 @@
 """One extreme eigenpair along training, measured with as few products as are safe.
 
-At the edge of stability the iterate bounces with period two, so the eigenvector resembles that of
-t-2 and not that of t-1. In smooth phases it can be extrapolated from its own past. There are three
-kinds of step, from dear to cheap, each falling back on the one before when its own check fails:
+At the edge of stability the iterate bounces with period two, so the eigenvector is like the one at
+t-2 and unlike the one at t-1. In smooth phases it can be extrapolated from its past. There are
+three kinds of step, from expensive to cheap; each falls back on the one before if its check fails:
 
 - full: Rayleigh-Ritz over the leading Ritz vectors of t-2 (four, with a residual of the first two;
   with CUDA graphs six, with residuals of all);
 - lean: the extrapolated vector alone and its residual (one product);
 - calm: its Rayleigh quotient alone (half a product), while the value continues its own past.
 
-With CUDA graphs waiting for a number costs more than half a product, and no step is calm. If all
-layers are dense too, it costs more than a block of products, and every step is full: six vectors,
-the extrapolated one in front once that is good, and residuals only where these do not suffice.
+With CUDA graphs, waiting for a number takes longer than half a product, so no step is calm. If all
+layers are dense as well, waiting takes longer than a block of products, and every step is full: six
+vectors, led by the extrapolated one once it is good, and residuals only if these do not suffice.
 
-What happens when one eigenvalue crosses another: it is the largest value that is followed, not a
-vector. A full step finds the leading values together and takes the largest. Cheap steps see one
-value only, at most `FULL_EVERY` of them in a row, and none where values are close. Three things
-make sure that a crossing is seen. While the second value of the last full step is within 5 % of
-the first, every step is full (`_store_measurement`). A residual that
-was paid for improves its vector before it is stored, which costs nothing and keeps the second
-vector accurate. And a vector that the stored space does not contain at all is found by a short
-Lanczos run from a random start, now and then and after every jump of the value (`_probe`).
+When one eigenvalue crosses another, the largest value is followed, not a vector. A full step finds
+the leading values together and takes the largest. Cheap steps see one value only, so there are at
+most `FULL_EVERY` of them in a row, and none while values are close. Three things make sure that a
+crossing is seen. While the second value of the last full step is within 5 % of the first, every
+step is full (`_store_measurement`). A computed residual improves its vector before the vector is
+stored, which costs nothing and keeps the second vector accurate. And a short Lanczos run from a
+random start finds a vector outside the stored space, every `probe_every` steps and after every jump
+of the value (`_probe`).
 """
 
 from collections.abc import Callable
@@ -42,17 +42,17 @@ from toosure.curvature.eigen.vectors import on_device, random_vectors
 from toosure.curvature.result import Result
 
 KEEP = 4  # Ritz vectors carried from step to step
-KEEP_WITH_GRAPHS = 6  # the same with CUDA graphs: less waiting, more products
+KEEP_WITH_GRAPHS = 6  # with CUDA graphs: less waiting, more products
 FIRST_STEPS = 4  # measurements that start from the last vectors and a random one
 MIN_STEADY = 3  # well extrapolated steps in a row before cheaper kinds are tried
-WELL_EXTRAPOLATED = 0.3  # share of the tolerance within which a step counts as such
+WELL_EXTRAPOLATED = 0.3  # share of the tolerance that a good extrapolation may miss
 FULL_EVERY = 8  # cheap steps between two full ones
 MAX_CALM = 3  # calm steps between two residuals
 MIN_CALM_ERROR = 0.05  # share of the tolerance to which an extrapolated vector is known at best
 NEAR = 0.95  # second over first eigenvalue above which only full steps are safe
-MAX_DEEP = 16  # deep steps between two shallow ones that are not enough
-COARSE = 1e-3  # tolerance from which on products may round to TF32 on a GPU
-PRIME = 7919  # numbers by which the random start moves on
+MAX_DEEP = 16  # deep steps after a shallow one that was not enough
+COARSE = 1e-3  # from this tolerance on, products may round to TF32 on a GPU
+PRIME = 7919  # the random start is rolled by this many numbers
 JUMP = 0.5  # relative change of the value that calls for a probe
 
 
@@ -89,7 +89,7 @@ class WarmEigenpair:
 
     @property
     def keep(self) -> int:
-        """How many Ritz vectors are carried from step to step."""
+        """Number of Ritz vectors kept from step to step."""
         return KEEP_WITH_GRAPHS if self.operator.uses_graphs else KEEP
 
     def measure(self) -> Result:
@@ -101,7 +101,7 @@ class WarmEigenpair:
         if history.steps <= FIRST_STEPS or len(history.spaces) < 2:
             return self._first_step()
 
-        # Full: all leading vectors, every step where blocks are cheap, elsewhere now and then.
+        # Full: all leading vectors, at every step if blocks are cheap, otherwise at some.
         weights = history.extrapolation_weights()
         if self.operator.uses_graphs and self.operator.dense:
             return self._finish(self._full_step_in_graphs(weights), weights, full=True)
@@ -117,8 +117,8 @@ class WarmEigenpair:
             if result is not None:
                 return result
 
-        # Lean: its residual too. One vector shows no gap, so that of the last step serves: half of
-        # it, since the second value may have risen.
+        # Lean: the residual too. One vector shows no gap. Take half of the last gap, since the
+        # second value may have risen.
         first, second = [*history.spectra[-1], 0.0][:2]
         gap = 0.5 * (1 - second / (first or TINY))
         solution = self._solve(basis, reserve=history.spaces[0], known_gap=gap)
@@ -127,7 +127,7 @@ class WarmEigenpair:
     # -- kinds of step ------------------------------------------------------------------------
 
     def _first_step(self) -> Result:
-        """Measure from the last vectors and a random one; the very first time, two pairs."""
+        """Measure from the last vectors and a random one; the first time, find two pairs."""
         start = self._random_start()
         if self.history.spaces:
             basis = self._make_basis(torch.cat([self.history.spaces[-1], start]))
@@ -142,9 +142,9 @@ class WarmEigenpair:
         return solution.to_result(self.sign)
 
     def _full_step_in_graphs(self, weights: np.ndarray) -> Solution:
-        """Solve from six vectors: shallow, without their residuals, while that is enough.
+        """Solve from six vectors: shallow, which is without their residuals, while that is enough.
 
-        After a shallow step that was not enough, the next 2, 4, 8, 16 steps are deep.
+        After a shallow step that was not enough, the next 2, 4, 8 or 16 steps are deep.
         """
         history = self.history
         start = history.spaces[0]
@@ -173,7 +173,7 @@ class WarmEigenpair:
         return self.history.calm < credit and saves and not self._probe_due
 
     def _calm_step(self, predicted: Tensor, weights: np.ndarray, basis: Basis) -> Result | None:
-        """Accept the Rayleigh quotient if the value continues its own past, else return None."""
+        """Accept the Rayleigh quotient if the value continues its past; otherwise return None."""
         history = self.history
         value = float(basis.values[0])
         past = history.values
@@ -182,7 +182,7 @@ class WarmEigenpair:
 
         known = max(history.error, MIN_CALM_ERROR * self.rtol)
         error = known * (2 + history.calm) + history.beyond + surprise
-        if not error <= self.rtol / 2:  # half: nothing checks this value but its own past
+        if not error <= self.rtol / 2:  # half: only its past checks this value
             return None
 
         history.calm += 1
@@ -202,7 +202,7 @@ class WarmEigenpair:
         return make_basis(self.operator, candidates, depth, coarse, self.history.leading)
 
     def _make_eager_basis(self, candidates: Tensor) -> Basis:
-        """Make a basis without graphs, for what is rare: capturing would not pay off."""
+        """Make a basis without graphs, for rare cases in which capturing does not pay off."""
         return EagerBasis(self.operator, candidates, self.history.leading)
 
     def _solve(self, basis: Basis, **options: Any) -> Solution:
@@ -214,7 +214,7 @@ class WarmEigenpair:
         return on_device(weights, self.like) @ self.history.leading
 
     def _random_start(self) -> Tensor:
-        """Return a random vector, another at every step: one made on the host, rolled on."""
+        """Return another random vector at every step: one vector from the host, rolled."""
         if self._noise is None or self._noise.shape[1] != self.like.shape[1]:
             self._noise = random_vectors(1, self.like, self.seed)
         return self._noise.roll(PRIME * self.history.steps, 1)
@@ -222,7 +222,7 @@ class WarmEigenpair:
     # -- after a solve ------------------------------------------------------------------------
 
     def _finish(self, solution: Solution, weights: np.ndarray, full: bool) -> Result:
-        """Probe if it is time, and store the measurement; with graphs, later, while a GPU works."""
+        """Probe if it is time, and store the measurement; with graphs later, while a GPU works."""
         history = self.history
         if not np.isfinite(solution.values[0]):
             return self._start_over(solution)
@@ -239,7 +239,7 @@ class WarmEigenpair:
         return solution.to_result(self.sign)
 
     def catch_up(self) -> None:
-        """Store the last measurement, if that was postponed."""
+        """Store the last measurement if this was postponed."""
         store, self._postponed = self._postponed, None
         if store is not None:
             store()
@@ -268,16 +268,16 @@ class WarmEigenpair:
         return solution
 
     def _store_measurement(self, solution: Solution, weights: np.ndarray, full: bool) -> None:
-        """Judge the extrapolation by the solution, which decides the next step, and store both."""
+        """Judge the extrapolation by the solution, and store both. This decides the next step."""
         history = self.history
         several = len(solution.values) > 1
-        missed = 0.0  # by its Rayleigh quotient; nothing, if it is itself the solution
+        missed = 0.0  # by its Rayleigh quotient; 0 if the extrapolation is the solution
         if several:
             squares = (solution.past_overlaps[:-1, :-1] @ weights) ** 2
             missed = 1 - (squares * solution.values).sum() / max(solution.values[0], TINY)
 
-        # Values that are about to cross: only a full step sees which of them is larger. A lean
-        # step that needed the reserve was not well extrapolated either.
+        # If values are about to cross, only a full step sees which one is larger. A lean step that
+        # needed the reserve was not well extrapolated either.
         near = several and solution.values[1] > NEAR * solution.values[0]
         sufficed = full or not several
         well = missed < WELL_EXTRAPOLATED * self.rtol and not near and sufficed
@@ -288,9 +288,9 @@ class WarmEigenpair:
     # -- checkpoints --------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything a resumed run needs to go on warm, in plain types and tensors.
+        """Return the state that a resumed run needs to start warm, in plain types and tensors.
 
-        The tensors are this object's own: it never writes into them.
+        The tensors are not copies, but they are never written into.
         """
         self.catch_up()
         return self.history.state_dict()

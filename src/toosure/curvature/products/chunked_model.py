@@ -67,7 +67,7 @@ class ChunkedModel(FunctionalModel):
 
     @property
     def layers(self) -> list[nn.Module]:
-        """The layers whose parameters are differentiated through their calls."""
+        """The layers with parameters that are differentiated through their calls."""
         return list(self._layer_slots)
 
     def slots(self, layer: nn.Module) -> list[int]:
@@ -154,7 +154,7 @@ class ChunkedModel(FunctionalModel):
 
     @contextmanager
     def measurement(self) -> Iterator[None]:
-        """Let the cached pass serve one measurement: only if it is fresh, and none after it.
+        """Use the cached pass for one measurement only, if it is fresh.
 
         Parameters that were changed through `.data` do not count the change, so version counters
         alone would miss it. Only a new pass sees them.
@@ -217,7 +217,7 @@ class ChunkedModel(FunctionalModel):
         return not abs(left - right) > AGREEMENT[self.dtype] * scale  # True where they are NaN
 
     def _affordable_chunk(self) -> int:
-        """Return how many samples' graphs fit into MAX_PASS_BYTES, from what two samples save."""
+        """Return the number of samples with graphs that fit into MAX_PASS_BYTES, judged by two."""
         n = min(2, len(self.inputs))
         saved: dict[int, int] = {}
 

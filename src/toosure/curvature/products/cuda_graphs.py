@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Replayable(Protocol):
-    """What a capture gives: `torch.cuda.CUDAGraph`, or a stand-in for it in the tests."""
+    """The result of a capture: `torch.cuda.CUDAGraph`, or a stand-in in the tests."""
 
     def replay(self) -> None: ...
 
@@ -33,7 +33,7 @@ class GraphCache:
     """Call functions by name; when enabled, capture each one once and replay it from then on.
 
     A captured function reads and writes fixed memory. Its arguments are copied in. Output tensors
-    are copied out; any other output is always the same object, whose tensors a replay refreshes.
+    are copied out; any other output is always the same object, and a replay refreshes its tensors.
 
     All captures share one memory pool, so that one may use what another left there, and one
     stream, so that the work space of the libraries on it is theirs alone and they may run beside
@@ -130,7 +130,7 @@ class GraphCache:
 
 
 def _copied(output: Any) -> Any:
-    """Return tensors, alone or in a tuple, as copies, and anything else as it is."""
+    """Return tensors, alone or in a tuple, as copies, and anything else unchanged."""
     if isinstance(output, tuple):
         return tuple(tensor.clone() for tensor in output)
     return output.clone() if torch.is_tensor(output) else output

@@ -16,7 +16,7 @@ from toosure.curvature.products.loss_hessian import OutputLoss
 def batch_quotients(chunk: LinearisedChunk, loss: OutputLoss, size: int) -> Tensor | None:
     """Return g^T H_B g / |g|^2 of consecutive batches of `size` samples, in float64: (batches,).
 
-    H_B is the Hessian of the batch's mean loss. None where the layers are no chain, and where two
+    H_B is the Hessian of the batch's mean loss. None if the layers are not a chain, or if two
     of them share a parameter: its gradient is a sum over layers, not known as they go by.
 
     Formula: with z' and z'' the derivatives of the logits along g, sum over the batch of

@@ -20,7 +20,7 @@ class DenseHessian:
     z' = a V^T + a' W^T, a' = phi'(z) z'; and with the gradients d by z, d' = H_z z' at the logits,
     d' = (d' W + d V) phi'(z) + (d W) phi''(z) z' below; H V is d'^T a + d^T a'.
 
-    `of` returns None where the layers are no chain: dense layers with nothing but functions of
+    `of` returns None unless the layers are a chain: dense layers with nothing but functions of
     each number alone, like tanh, between one and the next.
     """
 
@@ -46,7 +46,7 @@ class DenseHessian:
 
     @classmethod
     def of(cls, chunk: LinearisedChunk, loss: OutputLoss) -> "DenseHessian | None":
-        """Return the Hessian where the layers of a pass are a chain, else None."""
+        """Return the Hessian if the layers of a pass are a chain, otherwise None."""
         return None if chain_links(chunk) is None else cls(chunk, loss)
 
     @torch.no_grad()
@@ -93,7 +93,7 @@ class DenseHessian:
     def _add_gradients(
         self, blocks: list[Tensor], layer: int, delta: Tensor, arriving: Tensor | None
     ) -> None:
-        """Add one layer's part of the products to where its parameters are."""
+        """Add one layer's part of the products at the place of its parameters."""
         call = self.calls[layer]
         for slot, gradient in call.parameter_gradients(delta, self.inputs[layer]):
             blocks[slot] += gradient

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def dual_numbers() -> Iterator[None]:
-    """Open a level of forward-mode differentiation, without the warnings of torch's own parts."""
+    """Open a level of forward-mode differentiation, without torch's internal warnings."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
         with forward_ad.dual_level():
@@ -26,13 +26,13 @@ def make_duals(values: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Ten
 
 
 def tangent_of(value: Tensor) -> Tensor:
-    """Return the tangent of a dual tensor: zeros where no input with a tangent reaches it."""
+    """Return the tangent of a dual tensor: zeros if no input with a tangent reaches it."""
     tangent = forward_ad.unpack_dual(value).tangent
     return torch.zeros_like(value) if tangent is None else tangent
 
 
 class _Composed(TorchFunctionMode):
-    """Computes activations whose backward pass has no forward derivative in torch from others."""
+    """Replaces activations that lack a forward derivative of their backward pass in torch."""
 
     def __torch_function__(
         self,

@@ -105,17 +105,17 @@ class FunctionalModel:
 
         state = {n: _cast(t.detach(), self.dtype) for n, t in self.model.named_parameters()}
         for name, buffer in self.model.named_buffers():
-            # In train mode a pass writes running statistics: into copies, not into the model's.
+            # In train mode a pass writes running statistics: let it write into copies.
             own = buffer.clone() if self.mode == "train" else buffer
             state[name] = _cast(own, self.dtype)
         return leaves, state | dict(zip(self.names, leaves, strict=True))
 
     def _alias(self, parameter: Tensor) -> Tensor:
-        """Return a tensor of our own on the parameter's memory.
+        """Return a new tensor on the parameter's memory.
 
-        A captured CUDA graph reads that memory again at every replay, so training may write to it
-        in between: there we take `.data`, which does not count writes. Elsewhere writes are
-        counted, and autograd refuses to use a pass that they made stale.
+        A captured CUDA graph reads this memory again at every replay, so training may write to it
+        in between: `.data` does not count writes. Without graphs writes are counted, and autograd
+        refuses to use a stale pass.
         """
         return parameter.data if self.writable_under_graphs else parameter.detach()
 
@@ -124,14 +124,14 @@ class FunctionalModel:
         return [t._version for t in self._versioned]
 
     def check_same_parameters(self) -> None:
-        """Raise if parameters of the model were replaced by others since we first saw them."""
+        """Raise if parameters of the model were replaced since this object was made."""
         named = dict(self.model.named_parameters())
         pairs = zip(self.names, self.originals, strict=True)
         replaced = [name for name, p in pairs if named.get(name) is not p]
         if replaced:
             raise ValueError(
-                f"the model's parameters {replaced} are not those it had: what was replaced is not "
-                "followed. Make a new tracker"
+                f"parameters {replaced} were replaced since the tracker was made: make a new "
+                "tracker"
             )
 
     @contextmanager
@@ -146,7 +146,7 @@ class FunctionalModel:
             self.release()
 
     def release(self) -> None:
-        """Free what was cached of earlier passes: nothing, here."""
+        """Free cached passes: there are none here."""
 
     def split(self, vector: Tensor) -> list[Tensor]:
         """Split a flat vector, or a block of them, into tensors shaped like the parameters."""
@@ -193,7 +193,7 @@ def _at_least_float32(dtypes: list[torch.dtype]) -> torch.dtype:
 
 
 def as_patterns(model: nn.Module, choice: ParameterChoice) -> list[str]:
-    """Return a choice of parameters as patterns of names: what is a parameter, by its own name."""
+    """Return a choice of parameters as patterns of names; a parameter becomes its name."""
     names = {id(p): name for name, p in unwrapped(model).named_parameters()}
     patterns = []
     for each in [choice] if isinstance(choice, str) else choice:

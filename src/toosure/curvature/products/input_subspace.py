@@ -166,7 +166,7 @@ class InputSubspace:
         return self._map_weight(vectors, self.basis.T)
 
     def carry_to(self, wider: "InputSubspace", vectors: Tensor) -> Tensor:
-        """Turn vectors of these coordinates into those of a wider subspace."""
+        """Turn vectors of these coordinates into coordinates of a wider subspace."""
         return self._map_weight(vectors, self.basis.T @ wider.basis)
 
     def _map_weight(self, vectors: Tensor, matrix: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class InputSubspace:
 
 
 def first_dense_layer(whole: LossCurvature) -> Slots:
-    """Return the slots of a dense first layer's parameters; a ValueError says why there is none."""
+    """Return the slots of a dense first layer's parameters; raise if there is no such layer."""
     if whole.chunked or whole.group is not None:
         raise ValueError("input_rank needs all data in one chunk on one process")
     if whole.inputs.ndim < 2:
@@ -188,12 +188,12 @@ def first_dense_layer(whole: LossCurvature) -> Slots:
     chunk = whole.linearise(whole.inputs[:2], whole.labels[:2])
     call = chunk.calls[0] if chunk.calls else None
     if call is None or type(call.layer) is not nn.Linear or call.slots.get("weight") is None:
-        raise ValueError("input_rank needs a model whose first layer is a free nn.Linear")
+        raise ValueError("input_rank needs a model with a free nn.Linear as its first layer")
 
     inputs = call.arguments[0]
     raw = whole.inputs[:2].flatten(1)
     if inputs.shape != raw.shape or inputs.data_ptr() != whole.inputs.data_ptr():
         raise ValueError("input_rank needs the first layer to see the fixed inputs, (N, D)")
     if sum(call.slots["weight"] in other.slots.values() for other in chunk.calls) > 1:
-        raise ValueError("input_rank needs a first layer whose weights are used once")
+        raise ValueError("input_rank needs a first layer with weights that are used once")
     return call.slots

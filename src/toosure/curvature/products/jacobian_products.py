@@ -21,7 +21,7 @@ ELEMENTWISE = ("Tanh", "Relu", "LeakyRelu", "Elu", "Gelu", "Silu", "Sigmoid", "S
 
 @dataclass
 class LinearisedChunk:
-    """The logits of one chunk of the data, with all that products with their Jacobian J need."""
+    """The logits of one chunk of the data, with what products with their Jacobian J need."""
 
     logits: Tensor  # (n, C), with its graph
     labels: Tensor
@@ -43,7 +43,7 @@ class LinearisedChunk:
         """Whether one product k times as wide beats k products: on a GPU, with dense layers."""
         return block.is_cuda and self.dense and (len(block) > 1 or self.slopes is not None)
 
-    # -- a block of vectors: whichever way is faster ----------------------------------------
+    # -- a block of vectors, in the faster way ----------------------------------------------
 
     def images(self, vectors: Sequence[Tensor]) -> Tensor:
         """Compute J V for a block of directions, each part (k, ...): shape (k, n, C)."""
@@ -113,7 +113,7 @@ class LinearisedChunk:
     # -- a block of vectors through dense layers, as one product of matrices each ------------
 
     def find_slopes(self) -> bool:
-        """Store the elementwise slopes between dense layers if these form a chain; say whether.
+        """Store the elementwise slopes between dense layers, and return whether these form a chain.
 
         In a chain only functions that act on each number alone, like tanh, lie between one layer
         and the next, and nothing comes after the last. This is read off the graph, since for the
@@ -219,7 +219,7 @@ def chain_links(chunk: LinearisedChunk) -> list[tuple[Tensor, Tensor]] | None:
 
 
 def _is_made_of(end: Tensor, start: Tensor, functions: Sequence[str] = ()) -> bool:
-    """Whether `end` is `start`, copied and put through the named functions, and nothing else."""
+    """Whether `end` is `start`, copied and put through the named functions only."""
     allowed = {f"{name}Backward0" for name in (*COPIES, *functions)}
     node = end.grad_fn
     while node is not None and node is not start.grad_fn:

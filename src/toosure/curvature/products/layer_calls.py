@@ -45,7 +45,7 @@ class LayerCall:
         return self.output._version != self.version
 
     def output_change(self, vector: Sequence[Tensor], detach: bool = True) -> Tensor:
-        """Return the change of the output: the layer with the direction in place of its weights.
+        """Return the change of the output: the layer with a direction as its weights.
 
         `vector` holds one tensor per differentiated parameter. Frozen ones do not change.
         """
@@ -61,16 +61,16 @@ class LayerCall:
         return change
 
     def output_changes(self, vectors: Sequence[Tensor], x: Tensor | None = None) -> Tensor:
-        """Return the same for a Linear layer and a block of directions: (n, k, out), new memory.
+        """Return `output_change` of a Linear layer for a block of directions: (n, k, out).
 
-        `x` replaces the layer's inputs. Samples come first, so that a block is one product of
-        matrices, k times as wide: on a GPU that takes half the time of a batch of k of them.
+        `x` replaces the layer's inputs. Samples come first, so that a block is one matrix product,
+        k times as wide: on a GPU this takes half the time of a batch of k products.
         """
         x = self.arguments[0].detach() if x is None else x
         weight = self.slots.get("weight")
         bias = self.slots.get("bias")
         if weight is None:
-            assert bias is not None  # or the layer would not be recorded
+            assert bias is not None  # otherwise the layer is not recorded
             return vectors[bias].repeat(len(x), 1, 1)
 
         wide = vectors[weight].flatten(0, 1).T
@@ -98,8 +98,8 @@ class LayerCall:
 def linear_layers(model: nn.Module, slot_of: dict[int, int], train: bool) -> LayerSlots:
     """Find the layers that are linear in their parameters, with the slots of these parameters.
 
-    `slot_of` maps the id of a differentiated parameter to its slot. Left out are layers without
-    such a parameter, and BatchNorm in train mode, whose statistics couple the samples of a batch.
+    `slot_of` maps the id of a differentiated parameter to its slot. Layers without such a parameter
+    are left out, and so is BatchNorm in train mode, because it couples the samples of a batch.
     """
     layers: LayerSlots = {}
     for layer in model.modules():
@@ -124,7 +124,7 @@ def _is_batchnorm(layer: nn.Module) -> bool:
 def record_calls(layers: LayerSlots, copy_outputs: bool) -> Iterator[list[LayerCall]]:
     """Record every call of the given layers.
 
-    With `copy_outputs` the model goes on with copies, so that it may write into them in place.
+    With `copy_outputs` the model continues with copies, into which it may write in place.
     """
     calls: list[LayerCall] = []
 

@@ -87,7 +87,7 @@ class LossCurvature(ChunkedModel):
         return self._output_loss(matrix).hessian(self.logits(), self.labels, images)
 
     def _output_loss(self, matrix: Matrix) -> OutputLoss:
-        """Return the loss whose output Hessian is in the middle of a matrix."""
+        """Return the loss with the output Hessian in the middle of a matrix."""
         check_choice("matrix", matrix, MATRICES)
         return output_loss("ce") if matrix == "fisher" else self.loss
 
@@ -104,7 +104,7 @@ class LossCurvature(ChunkedModel):
         return self.reduce_sum(total) / self.count
 
     def pull_inside_and_outside(self, cotangents: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute (1/N) J^T U, and what these coordinates miss of it, (k, q): nothing, here."""
+        """Compute (1/N) J^T U, and the part that these coordinates miss, (k, q): none here."""
         return self.pull(cotangents), cotangents.new_zeros(len(cotangents), 1)
 
     def apply(self, vectors: Tensor, matrix: Matrix = "gn") -> Tensor:
@@ -152,11 +152,11 @@ class LossCurvature(ChunkedModel):
         total = self.reduce_sum(total) / self.count
         return total[-1], total[:-1]
 
-    # -- CUDA graphs of somebody else's algebra around these products -------------------------
+    # -- CUDA graphs of algebra around these products -----------------------------------------
 
     @property
     def replays_jacobian(self) -> bool:
-        """Whether Jacobian products are replayed as CUDA graphs; those in forward mode are not."""
+        """Whether Jacobian products are replayed as CUDA graphs; in forward mode they are not."""
         return self.graphs.enabled and not self.forward_mode
 
     def to_host(self, name: str, function: Callable[..., Tensor], *arguments: Tensor) -> np.ndarray:
@@ -176,7 +176,7 @@ class LossCurvature(ChunkedModel):
     # -- fewer samples, more processes --------------------------------------------------------
 
     def subset(self, rows: Tensor) -> "LossCurvature":
-        """Return the same loss on some of this process's samples."""
+        """Return the curvature of the loss on some of this process's samples."""
         small = copy(self)
         small.inputs = self.inputs[rows]
         small.labels = self.labels[rows]
@@ -187,7 +187,7 @@ class LossCurvature(ChunkedModel):
         return small
 
     def subset_of_all(self, rows: Tensor) -> "LossCurvature":
-        """Return the same loss on some of all processes' samples, numbered process by process."""
+        """Return the curvature on some samples of all processes, numbered process by process."""
         if self.group is None:
             return self.subset(rows)
 

@@ -29,7 +29,7 @@ class CrossEntropy:
         return F.cross_entropy(logits, labels, reduction="sum")
 
     def hessian(self, logits: Tensor, labels: Tensor, u: Tensor) -> Tensor:
-        """Apply the output Hessian of every sample to u, whose last axes are (n, C)."""
+        """Apply the output Hessian of every sample to u, (..., n, C)."""
         p = logits.softmax(-1)  # (n, C)
         pu = p * u
         return pu - p * pu.sum(-1, keepdim=True)
@@ -161,7 +161,7 @@ def over_all_samples(
 ) -> OutputLoss:
     """Return the loss as a sum over samples that does not depend on the chunks they come in.
 
-    `labels` are those of this process, `count` is how many all processes have.
+    `labels` belong to this process, `count` is the number of samples of all processes.
     """
     weighted = weighted_cross_entropy(loss)
     if weighted is None:

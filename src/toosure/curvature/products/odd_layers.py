@@ -1,4 +1,4 @@
-"""Layers and parameters that curvature cannot take as they are: what is done, or said, instead."""
+"""Layers and parameters that curvature cannot use directly: replacements and error messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ def check_parameters(named: Mapping[str, Tensor], chosen: Sequence[str]) -> None
 
 @contextmanager
 def dense_embeddings(model: nn.Module) -> Iterator[None]:
-    """Inside, embeddings with `sparse=True` have dense gradients: sparse ones have no second."""
+    """Give embeddings with `sparse=True` dense gradients: sparse ones have no second derivative."""
     sparse = [
         module
         for module in model.modules()
@@ -45,7 +45,7 @@ def dense_embeddings(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def missing_derivatives_explained() -> Iterator[None]:
-    """Turn torch's word for a derivative that it lacks into a sentence that says what to do."""
+    """Turn torch's error for a missing derivative into one that says what to do."""
     try:
         yield
     except NotImplementedError as error:

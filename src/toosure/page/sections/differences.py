@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from html import escape
 
-from toosure.page.half_intervals import T_QUANTILES, PlusMinus
+from toosure.page.half_intervals import PlusMinus
 from toosure.page.html import in_script, section
 from toosure.page.number_text import printed
 from toosure.page.packing import ArrayPool
@@ -12,6 +12,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.paired import SettingComparison
 from toosure.page.replicas import KEYS
 from toosure.page.tables import Cell, Heading, HtmlCell, table
+from toosure.quantiles import student_quantile
 from toosure.quantities import Quantity, described
 from toosure.sentences import listed
 
@@ -96,6 +97,7 @@ def scores_script(comparison: SettingComparison, labels: list[str]) -> str:
             "samples": pool.add(scores.samples.T.ravel().astype("float32")),
         }
 
+    max_seeds = max(len(comparison.settings[label].seeds) for label in labels)
     quantities = [
         {"scale": q.scale, "digits": int(q.form[1]), "lower": q.better == "lower"}
         for q in map(described, KEYS)
@@ -104,7 +106,7 @@ def scores_script(comparison: SettingComparison, labels: list[str]) -> str:
         "arrays": pool.arrays,
         "settings": settings,
         "quantities": quantities,
-        "student": T_QUANTILES,
+        "student": [student_quantile(0.975, freedom) for freedom in range(1, max_seeds)],
     }
 
     text = in_script(json.dumps(content, separators=(",", ":")))

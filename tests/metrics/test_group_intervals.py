@@ -8,9 +8,9 @@ import torch
 from scipy.stats import t as student
 
 from toosure import metrics
-from toosure.metrics.cluster_intervals import cluster_interval, cluster_interval_from_confidence
+from toosure.metrics import confidence_interval, confidence_interval_from_confidence
 from toosure.metrics.group_draws import group_numbers, resampled_sums
-from toosure.metrics.student import student_quantile
+from toosure.quantiles import student_quantile
 
 generator = torch.Generator().manual_seed(0)
 GROUPS = torch.arange(40).repeat_interleave(torch.randint(1, 9, (40,), generator=generator))
@@ -32,7 +32,7 @@ def by_hand(metric, samples=600):
 @pytest.mark.parametrize("name", ["nll", "accuracy", "aurc", "debiased_ece"])
 def test_width_is_that_of_groups_resampled_by_hand(name):
     metric = getattr(metrics, name)
-    value, low, high = cluster_interval(metric, LOGITS, LABELS, GROUPS)
+    value, low, high = confidence_interval(metric, LOGITS, LABELS, groups=GROUPS)
     assert float(value) == pytest.approx(float(metric(LOGITS, LABELS)), abs=1e-12)
     width = float(high - low)
     if name == "debiased_ece":  # cut off at 0, and as wide as that of the ECE
@@ -44,16 +44,16 @@ def test_width_is_that_of_groups_resampled_by_hand(name):
 def test_probabilities_and_logits_agree():
     probs = LOGITS.softmax(1)
     for metric in (metrics.ece, metrics.nll, metrics.auroc_misclass):
-        first = cluster_interval(metric, LOGITS, LABELS, GROUPS)
-        second = cluster_interval(metric, labels=LABELS, groups=GROUPS, probs=probs)
+        first = confidence_interval(metric, LOGITS, LABELS, groups=GROUPS)
+        second = confidence_interval(metric, labels=LABELS, groups=GROUPS, probs=probs)
         assert [float(v) for v in first] == pytest.approx([float(v) for v in second], abs=1e-9)
 
 
 def test_groups_of_one_row_are_independent_rows():
     rows = torch.arange(N)
     for metric in (metrics.ece, metrics.smece, metrics.classwise_ece, metrics.mmce, metrics.nll):
-        grouped = cluster_interval(metric, LOGITS, LABELS, rows)
-        plain = metrics.confidence_interval(metric, LOGITS, LABELS)
+        grouped = confidence_interval(metric, LOGITS, LABELS, groups=rows)
+        plain = confidence_interval(metric, LOGITS, LABELS)
         assert float(grouped.value) == pytest.approx(float(plain.value))
         assert float(grouped.high) == pytest.approx(float(plain.high), abs=0.02)
         assert float(grouped.low) == pytest.approx(float(plain.low), abs=0.02)
@@ -79,12 +79,12 @@ def test_intervals_over_groups_hold_an_error_of_zero_where_those_over_rows_do_no
         if name != "classwise_ece":  # of a pair, of which class 1 need not be the predicted one
             metric = getattr(metrics, f"{name}_from_confidence")
             pair = (confidence, correct)
-            grouped = cluster_interval_from_confidence(metric, *pair, index, samples=100)
-            rows = metrics.confidence_interval_from_confidence(metric, *pair, samples=100)
+            grouped = confidence_interval_from_confidence(metric, *pair, groups=index, samples=100)
+            rows = confidence_interval_from_confidence(metric, *pair, samples=100)
         else:
             given = {"probs": probs, "labels": correct.long(), "samples": 100}
-            grouped = cluster_interval(metric, groups=index, **given)
-            rows = metrics.confidence_interval(metric, **given)
+            grouped = confidence_interval(metric, groups=index, **given)
+            rows = confidence_interval(metric, **given)
         assert grouped.low <= rows.low and rows.high <= grouped.high
         held["groups"] += float(grouped.low) <= 1e-9
         held["rows"] += float(rows.low) <= 1e-9
@@ -95,8 +95,8 @@ def test_an_error_that_all_groups_share_is_seen():
     confidence, correct, index = clustered_rows(0)
     for name in ("ece", "smece", "mmce"):
         metric = getattr(metrics, f"{name}_from_confidence")
-        value, low, high = cluster_interval_from_confidence(
-            metric, confidence + 0.3, correct, index, samples=100
+        value, low, high = confidence_interval_from_confidence(
+            metric, confidence + 0.3, correct, groups=index, samples=100
         )
         assert 0.1 < low < value < high
 
@@ -122,16 +122,16 @@ def test_groups_may_be_names_and_are_checked():
         group_numbers([0, 1], 3)
     with pytest.raises(ValueError, match="all rows are of one group"):
         group_numbers([5, 5], 2)
-    with pytest.raises(ValueError, match="groups are missing"):
-        cluster_interval(metrics.ece, LOGITS, LABELS)
+    with pytest.raises(ValueError, match=r"over groups there is only method=.auto.; got 'basic'"):
+        confidence_interval(metrics.ece, LOGITS, LABELS, method="basic", groups=GROUPS)
 
 
 def test_shares_stay_between_0_and_1():
     sure = 20 * torch.nn.functional.one_hot(LABELS, 3).double()
     sure[GROUPS == 0] = -sure[GROUPS == 0]
     for metric in (metrics.accuracy, metrics.aurc):
-        by_logits = cluster_interval(metric, sure, LABELS, GROUPS)
-        by_probs = cluster_interval(metric, probs=sure.softmax(1), labels=LABELS, groups=GROUPS)
+        by_logits = confidence_interval(metric, sure, LABELS, groups=GROUPS)
+        by_probs = confidence_interval(metric, probs=sure.softmax(1), labels=LABELS, groups=GROUPS)
         for interval in (by_logits, by_probs):
             assert 0 <= interval.low <= interval.value <= interval.high <= 1
 
@@ -141,7 +141,7 @@ def test_a_metric_of_logits_alone_takes_the_logarithm_of_probabilities():
         return logits.gather(1, labels[:, None]).mean()
 
     probs = LOGITS.softmax(1)
-    found = cluster_interval(mean_margin, probs=probs, labels=LABELS, groups=GROUPS, samples=20)
+    found = confidence_interval(mean_margin, probs=probs, labels=LABELS, groups=GROUPS, samples=20)
     assert float(found.value) == pytest.approx(float(mean_margin(probs.log(), LABELS)))
     with pytest.raises(ValueError, match="samples"):
-        cluster_interval(metrics.nll, LOGITS, LABELS, GROUPS, samples=0)
+        confidence_interval(metrics.nll, LOGITS, LABELS, groups=GROUPS, samples=0)

@@ -132,7 +132,7 @@ def test_a_measurement_beside_logits_is_no_class():
     """Three columns are named as the labels are; whether `age` is a fourth class nobody knows."""
     logits = {f"{name}": row for name, row in zip("abc", np.log(PROBS.T), strict=True)}
     columns = {"label": np.array(list("abcb")), **logits, "age": np.array([2.5, 3.0, 4.0, 1.0])}
-    with pytest.raises(ValueError, match="column 'age' is none of the labels a, b, c: .* a,b,c$"):
+    with pytest.raises(ValueError, match=r"column 'age' is none of the labels a, b, c: .* a,b,c$"):
         from_frame(columns)
     for told in ({"columns": ["a", "b", "c"]}, {"classes": ["a", "b", "c"]}):
         assert from_frame(columns, **told).logits.shape == (4, 3)

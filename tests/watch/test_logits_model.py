@@ -13,7 +13,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from toosure import Watch, metrics
+from toosure.evaluate import evaluate
 from toosure.losses import FocalLoss
+from toosure.page.replicas import example_scores, replicas_in, replicas_of
+from toosure.predictions import read_predictions
 
 BCE = nn.BCEWithLogitsLoss()
 EVERYTHING = ("gn_sharpness", "hessian_sharpness", "kappa_min")
@@ -244,6 +247,30 @@ def test_pixels_are_rows_too():
     row = Watch(model, CE, (x, y)).last
     assert row["train/loss"] == pytest.approx(float(CE(model(x).detach(), y)), rel=1e-5)
     assert row["train/gn_sharpness"] > 0
+
+
+@pytest.mark.parametrize(("file", "split"), [("predictions", "val"), ("best", "test")])
+def test_predictions_keep_which_rows_are_of_one_sequence(file, split, tmp_path):
+    model, (x, y) = Tagger(), tokens()
+    kept = y != -100
+    with Watch(model, CE, (x, y), (x, y), test=(x, y), run=tmp_path / "run", measure="best"):
+        pass
+    read = read_predictions(tmp_path / "run" / f"{file}.npz", split=split)
+    assert read.group_name == "sequence"
+    assert torch.equal(read.groups, torch.arange(len(y))[:, None].expand_as(y)[kept])
+
+    path = tmp_path / "raw.npz"
+    np.savez(path, logits=model(x).detach().numpy(), labels=y.numpy())
+    raw = evaluate(read_predictions(path), samples=50, metrics=["ece"])
+    assert evaluate(read, samples=50, metrics=["ece"]).metrics["ece"] == raw.metrics["ece"]
+
+    groups = kept.nonzero()[:, 0].numpy()
+    scores = example_scores(read.logits.numpy(), read.labels.numpy())
+    alone, together = replicas_of(scores)[1], replicas_of(scores, groups)[1]
+    assert replicas_in(path.parent / "run" / f"{file}.npz", None, True, split).samples == (
+        pytest.approx(together)
+    )
+    assert not np.allclose(alone.std(0), together.std(0))
 
 
 def test_no_more_logits_than_can_be_kept(monkeypatch):

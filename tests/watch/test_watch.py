@@ -226,7 +226,8 @@ def test_own_loop_leaves_predictions_to_evaluate(tmp_path):
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.mul_(2.0)  # after the last row
-        watch.step()
+        watch.step(lr=0.5)
+    assert watch.last["step"] == 2 and watch.last["lr"] == 0.5
     read = read_predictions(tmp_path / "mine" / "predictions.npz", split="val")
     assert torch.equal(read.labels, y[:7])
     assert torch.allclose(read.logits.float(), net(x[:7]).detach(), atol=1e-6)

@@ -5,6 +5,7 @@ Pages need no torch, so replicas are drawn here, as one matrix of weights for al
 """
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
 from toosure.runs.regular_files import Signature, signature
+from toosure.runs.row_units import unit_array, unit_in
 from toosure.runs.run import READ_ERRORS
 
 KEYS = ("accuracy", "nll", "ece", "smece")
@@ -62,18 +64,31 @@ class Replicas(NamedTuple):
     examples: str  # a digest of the labels, equal for equal examples
 
 
-@lru_cache(maxsize=4)
-def resampling_weights(n: int) -> np.ndarray:
-    """Return how often each example is drawn in each replica: the same for all runs; (B, N)."""
-    count = int(np.clip(MAX_DRAWS // max(1, n), MIN_REPLICAS, MAX_REPLICAS))
+@lru_cache(maxsize=4)  # several runs have the same examples
+def resampling_weights(n: int, examples: int) -> np.ndarray:
+    """Return how often each of n examples or groups is drawn in each replica, (B, n).
+
+    The draws are the same for all runs. B falls with the number of `examples`.
+    """
+    count = int(np.clip(MAX_DRAWS // max(1, examples), MIN_REPLICAS, MAX_REPLICAS))
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), count)
     return draws.astype(np.float32)
 
 
-def replicas_of(scores: ExampleScores) -> tuple[np.ndarray, np.ndarray]:
-    """Return accuracy, NLL, ECE and smECE of all examples (4,) and of each replica (B, 4)."""
+def replicas_of(
+    scores: ExampleScores, groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return accuracy, NLL, ECE and smECE of all examples (4,) and of each replica (B, 4).
+
+    `groups` numbers the group of each example from 0: groups are drawn whole.
+    """
     n = len(scores.correct)
-    weights = np.concatenate([np.ones((1, n), np.float32), resampling_weights(n)])
+    if groups is None:
+        weights = resampling_weights(n, n)
+    else:
+        weights = resampling_weights(int(groups.max()) + 1, n)[:, groups]
+        weights = weights * (n / weights.sum(1, keepdims=True))  # groups differ in size
+    weights = np.concatenate([np.ones((1, n), np.float32), weights], dtype=np.float32)
 
     # Sorted by confidence, each cell of the grid is one range of examples.
     order = np.argsort(scores.confidence, kind="stable")
@@ -106,9 +121,7 @@ def smooth_errors(gaps: np.ndarray) -> np.ndarray:
         return np.asarray(np.abs(damped @ waves.T).mean(1))  # (rows,)
 
     low, high = 0.0, 1.0
-    for _ in range(
-        BISECTIONS
-    ):  # the area falls with the width; find the width that equals its area
+    for _ in range(BISECTIONS):  # the area falls with the width: find where they are equal
         middle = (low + high) / 2
         if area(coefficients[:1], middle)[0] > middle:
             low = middle
@@ -126,12 +139,22 @@ def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str)
         if not len(labels):
             return None
         scores = example_scores(arrays[f"{split}_logits"], labels)
+        groups = groups_in(arrays, split)
     except READ_ERRORS:
         return None
     if not np.isfinite(scores.nll).all():
         return None
     digest = hashlib.sha256(labels.tobytes()).hexdigest()
-    return Replicas(*replicas_of(scores), len(labels), digest)
+    return Replicas(*replicas_of(scores, groups), len(labels), digest)
+
+
+def groups_in(arrays: Mapping[str, np.ndarray], split: str) -> np.ndarray | None:
+    """Return the number of each row's sequence or image; None if every row stands alone."""
+    unit = unit_in(arrays, split)
+    if unit is None:
+        return None
+    groups = np.unique(arrays[unit_array(split, unit)], return_inverse=True)[1]
+    return groups if groups.max() > 0 else None  # one sequence alone shows no spread
 
 
 def replicas_of_run(run: Run, split: str) -> Replicas | None:

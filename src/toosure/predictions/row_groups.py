@@ -11,6 +11,7 @@ from toosure.metrics.group_draws import group_count, group_numbers
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import Predictions
 from toosure.predictions.usual_names import listed_columns
+from toosure.runs.row_units import unit_array, unit_in
 
 
 def check_group_name(options: ReadOptions, arrays: Mapping[str, Any], *taken: str | None) -> None:
@@ -30,11 +31,21 @@ def check_group_name(options: ReadOptions, arrays: Mapping[str, Any], *taken: st
 
 
 def with_groups(predictions: Predictions, options: ReadOptions) -> Predictions:
-    """Return predictions with the groups that are asked for, one for each row that is kept."""
-    if options.groups is None:
+    """Return predictions with the groups that are asked for, one for each row that is kept.
+
+    A watched loop saves the sequence or image of each row: these are the groups by default.
+    """
+    if options.groups is not None:
+        groups = groups_of(predictions.extras, options.groups, predictions.n)
+        return replace(predictions, groups=groups)
+
+    unit = unit_in(predictions.extras)
+    if unit is None:
         return predictions
-    groups = groups_of(predictions.extras, options.groups, predictions.n)
-    return replace(predictions, groups=groups)
+    numbers = predictions.extras[unit_array("", unit)]
+    if len(np.unique(numbers)) < 2:  # one sequence alone shows no spread
+        return predictions
+    return replace(predictions, groups=group_numbers(numbers, predictions.n), group_name=unit)
 
 
 def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:

@@ -5,25 +5,29 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from toosure.metrics import nll
 from toosure.metrics.inputs import known_outputs
+from toosure.watch.logits_model import Rows
 from toosure.watch.split import Observation, logits_of
-
-LabelledRows = tuple[nn.Module, Tensor, Tensor]  # a model, its inputs, labels
 
 
 class BestPredictions:
     """Keep the logits of the held-out splits from the row with the lowest validation NLL.
 
-    Of equal rows the first is kept. `test` is a model with inputs and labels; it runs only when a
-    step is the best so far. NLL decides, not the criterion, so that runs with different losses
-    compare. `train/best.py` keeps weights instead of logits, and can end a run early.
+    Of equal rows the first is kept. `test` runs only when a step is the best so far. NLL
+    decides, not the criterion, so that runs with different losses compare. `train/best.py` keeps
+    weights instead of logits, and can end a run early.
     """
 
-    def __init__(self, test: LabelledRows | None = None) -> None:
+    def __init__(
+        self,
+        test: Rows | None = None,
+        group_arrays: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         self.test = test
+        self.group_arrays = dict(group_arrays or {})
         self.step = -1
         self.nll = math.inf
         self.arrays: dict[str, Tensor] = {}
@@ -39,14 +43,14 @@ class BestPredictions:
         self.nll = now
         self.arrays = {"val_logits": val.logits.cpu(), "val_labels": val.labels.cpu()}
         if self.test is not None:
-            model, x, labels = self.test
-            self.arrays["test_logits"] = logits_of(model, x).cpu()
-            self.arrays["test_labels"] = labels.cpu()
+            self.arrays["test_logits"] = logits_of(self.test.model, self.test.x).cpu()
+            self.arrays["test_labels"] = self.test.y.cpu()
 
     def named_arrays(self) -> dict[str, np.ndarray]:
         """Return what `best.npz` holds: logits and labels by split, the step and its NLL."""
         arrays = {name: value.numpy() for name, value in self.arrays.items()}
-        return arrays | {"step": np.array(self.step), "val_nll": np.array(self.nll)}
+        best = {"step": np.array(self.step), "val_nll": np.array(self.nll)}
+        return arrays | self.group_arrays | best
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.step, "nll": self.nll, "kept": dict(self.arrays)}

@@ -4,9 +4,10 @@ Each class wraps a model and shares its parameters; `as_rows` picks the wrappers
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import as_labels
 from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
+from toosure.runs.row_units import unit_array
 from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.probability_outputs import check_no_sigmoid
 from toosure.watch.sample import Sample
@@ -42,6 +44,14 @@ class Rows:
     y: Tensor
     loss: Criterion
     per_example: float = 1.0  # how many rows an example has: tokens, pixels
+    unit: str = ""  # what an example with many rows is: a sequence, an image
+    example_of_row: Tensor | None = None  # (n,), if examples have many rows
+
+    def group_arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Return which rows belong together, as it is saved beside predictions."""
+        if self.example_of_row is None:
+            return {}
+        return {unit_array(name, self.unit): self.example_of_row.cpu().numpy()}
 
 
 class ExtractLogits(nn.Module):
@@ -199,7 +209,8 @@ def rows_of_labels(
     check_no_sigmoid(model, torch.arange(min(2, len(labels)), device=labels.device))
     given = binary_labels(labels.reshape(-1)).reshape(labels.shape)
     two = torch.stack([torch.zeros_like(outputs), outputs], -1)
-    return rows_of_positions(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())
+    rows = rows_of_positions(name, LabelLogits(model), given, two, nn.CrossEntropyLoss())
+    return replace(rows, unit="example")
 
 
 def rows_of_positions(
@@ -216,7 +227,16 @@ def rows_of_positions(
     numbers = kept[:examples].flatten().nonzero().flatten()
 
     y = as_labels(labels[:examples].flatten()[numbers], len(numbers), classes)
-    return Rows(PositionLogits(model, shape), numbers, y, loss, len(numbers) / examples)
+    unit = "sequence" if len(shape) == 1 else "image"
+    return Rows(
+        PositionLogits(model, shape),
+        numbers,
+        y,
+        loss,
+        per_example=len(numbers) / examples,
+        unit=unit,
+        example_of_row=numbers // shape.numel(),
+    )
 
 
 def not_ignored(name: str, labels: Tensor, loss: Criterion) -> Tensor:

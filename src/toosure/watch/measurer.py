@@ -13,7 +13,7 @@ from toosure.objectives.contract import HasMeanPredict, HasPredict
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
-from toosure.watch.best import BestPredictions, LabelledRows
+from toosure.watch.best import BestPredictions
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
 from toosure.watch.joint import JointMeasurement, explaining_lost_processes
@@ -67,6 +67,7 @@ class Measurer:
                 (rows.x, rows.y),
                 measure,
                 per_example=rows.per_example,
+                group_arrays=rows.group_arrays(name),
                 **patterns_inside(rows.model, predictor, settings),
             )
 
@@ -81,18 +82,22 @@ class Measurer:
                 raise ValueError(
                     "measure=best needs validation data: give val, or leave best out of measure"
                 )
-            self.best = BestPredictions(self._test_rows(predictor, test, source))
+            test_rows = self._test_rows(predictor, test, source)
+            groups = self.splits["val"].group_arrays
+            if test_rows is not None:
+                groups = groups | test_rows.group_arrays("test")
+            self.best = BestPredictions(test_rows, groups)
 
     def _test_rows(
         self, predictor: nn.Module, test: Data | None, source: ExampleSource
-    ) -> LabelledRows | None:
+    ) -> Rows | None:
         """Return the test set in the form that the model takes; its images may be on disk."""
         if isinstance(test, Split) and (not len(test) or isinstance(test.x, ImageFiles)):
-            return (predictor, test.x.to(self.device), test.y) if len(test) else None
+            x = test.x.to(self.device)
+            return Rows(predictor, x, test.y, nn.CrossEntropyLoss()) if len(test) else None
         if test is None:
             return None
-        rows = as_rows("test", predictor, source.sample("test", test), None, self.device)
-        return rows.model, rows.x, rows.y
+        return as_rows("test", predictor, source.sample("test", test), None, self.device)
 
     def observe(self, step: int) -> dict[str, Observation]:
         """Observe every split; raise `Diverged` where outputs or loss are not finite."""

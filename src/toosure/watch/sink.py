@@ -154,6 +154,7 @@ def write_predictions(writer: RunWriter | None, val: WatchedSplit) -> None:
     arrays: dict[str, Any] = {
         "val_logits": val.logits().cpu().numpy(),
         "val_labels": val.host_y.numpy(),
+        **val.group_arrays,
     }
     if writer is not None:
         writer.write_arrays("predictions.npz", arrays)

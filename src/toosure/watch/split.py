@@ -77,6 +77,7 @@ class WatchedSplit:
         bins: int = 15,
         processes: Processes = ALONE,
         per_example: float = 1.0,
+        group_arrays: Mapping[str, np.ndarray] | None = None,
         **curvature: Any,
     ) -> None:
         check_criterion(loss)
@@ -87,6 +88,7 @@ class WatchedSplit:
         self.loss = loss
         self.eps = eps
         self.bins = bins
+        self.group_arrays = dict(group_arrays or {})  # which rows are of one sequence or image
         self.processes = processes
         self.model_is_sharded = any_sharded(model.parameters())
         self.outputs_are_checked = False  # for probabilities in place of logits, once

@@ -104,6 +104,7 @@ class Watch:
         self.processes = processes = processes_of(processes, device_of(model))
         self.report = getattr(objective, "report", None)
         self.steps = 0
+        self.latest_numbers: dict[str, Any] = {}  # those given to the last step
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
@@ -193,6 +194,7 @@ class Watch:
         if self.closed or numbers:
             self._check(numbers)
         self.steps += 1
+        self.latest_numbers = numbers
         self.maker.flush_overdue()
         if self.maker.diverged:
             return None
@@ -249,10 +251,11 @@ class Watch:
     def finish(self, **numbers: Any) -> Row:
         """Measure the end, unless it was measured, and keep its snapshot.
 
-        In its own folder the watch also keeps the validation logits (`predictions.npz`).
+        Without `numbers` the row has those of the last `step`. In its own folder the watch also
+        keeps the validation logits (`predictions.npz`).
         """
         if not self.diverged and self.last_measured != self.steps:
-            self.measure(**numbers)
+            self.measure(**self.latest_numbers | numbers)
         self.flush()
         self.maker.end()
         with self.measurer.joint.measuring():

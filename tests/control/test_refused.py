@@ -132,7 +132,7 @@ def test_other_parameter_groups_are_refused_by_name():
     head = SAM(model[1].parameters(), rho=0.05, lr=0.1)
     control = RadiusControl(model, head, CONTROL, 100)
     head.add_param_group({"params": model[0].parameters()})
-    with pytest.raises(ValueError, match="1 radii, and the optimizer 2 parameter groups"):
+    with pytest.raises(ValueError, match="1 radii, but the optimizer 2 parameter groups"):
         control.look(0.5)
 
 

@@ -60,7 +60,7 @@ def test_a_name_without_a_docstring_would_be_found(monkeypatch):
 def test_a_page_begins_with_what_its_module_is_for():
     page = api_pages.page_of("toosure.evaluate")
     assert page.index("{py:function} evaluate(") < page.index("{py:class} ClassGap(")
-    assert "- `excess`: its own part: the gap less that of all rows" in page
+    assert "- `excess`: its own part: the gap minus the gap of all rows" in page
 
 
 def test_an_older_name_leads_to_the_new_one(monkeypatch):

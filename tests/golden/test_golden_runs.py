@@ -1,4 +1,4 @@
-"""Run folders of the code before the redesign: still read, reported, resumed, and reproduced."""
+"""Run folders of earlier code: still read and reported; its runs are reproduced and resumed."""
 
 import shutil
 from pathlib import Path

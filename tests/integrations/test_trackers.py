@@ -162,7 +162,7 @@ def test_export_command(tmp_path):
     ("words", "said"),
     [
         (["--to", "csv", "--parquet", "a.parquet"], "name one file or tracker"),
-        (["--csv", "a.csv", "--target", "b.csv"], "give that, too"),
+        (["--csv", "a.csv", "--target", "b.csv"], "give both"),
         (["--to", "csv", "--target", "a.txt"], "must end in .csv"),
         (["--to", "excel"], "excel"),
         (["--to", "tensorboard", "--where", "seed=5"], "no rows"),

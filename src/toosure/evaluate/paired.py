@@ -81,10 +81,9 @@ class Comparison:
         ending = f"; {listed_names(infinite)} is infinite and was not compared" if infinite else ""
         if not better and not worse:
             rows = f"{self.n:,} {plural(self.n, 'row')}"
+            pair = f"{self.first} and {self.second}"
             where = f" in {listed_names(open_ones)}" if infinite else ""
-            return (
-                f"{rows} show no difference between {self.first} and {self.second}{where}{ending}"
-            )
+            return f"{rows} show no difference between {pair}{where}{ending}"
 
         parts = [f"better in {listed_names(better)}"] if better else []
         parts += [f"worse in {listed_names(worse)}"] if worse else []

@@ -196,6 +196,8 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
             "label 'cat' is not 'Cat': make them the same",
         ),
         ("7,.9,.1,cat\n8,.2,.8,dog\n", "add a first line such as id,p_A,p_B,label, with your"),
+        ("1.0,0.0,cat\n.2,.8,dog\n", "add a first line such as p_A,p_B,label, with your"),
+        ("0.0,0.0,1.0,cat\n.2,.8,0,dog\n", "add a first line such as p_A,p_B,p_C,label"),
         ("7,.9,.1,0\n8,.2,.8,1\n", "add a first line such as id,p_0,p_1,label."),
         (
             "a_x,a_y,b_x,b_y,label\n.9,.1,.8,.2,x\n",

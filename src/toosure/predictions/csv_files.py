@@ -23,10 +23,8 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
     names = header_of(path, separator)
     if not names:
         return {}
-    if all(map(is_number, names)) or any(map(is_fraction, names)):
-        raise ValueError(
-            f"the first line must name the columns, and holds numbers: {header_advice(names)}"
-        )
+    if all(map(is_number, names)) or any(map(is_fraction, names)) or repeats_decimal(names):
+        raise ValueError(no_header(names))
     if len(set(names)) < len(names):
         raise ValueError(f"has two columns of one name among {', '.join(names)}")
 
@@ -65,19 +63,19 @@ def filled_rows(file: TextIO, separator: str) -> Iterator[list[str]]:
     return filter(is_filled, csv.reader(file, delimiter=separator))
 
 
-def header_advice(cells: list[str]) -> str:
-    """Say which header fits a file whose first row is `cells`.
+def no_header(cells: list[str]) -> str:
+    """Say that the first line holds numbers, and which header fits a file that begins so.
 
-    >>> header_advice(["7", "0.9", "0.1", "1"])
+    >>> no_header(["7", "0.9", "0.1", "1"]).split(": ")[1]
     'add a first line such as id,p_0,p_1,label'
-    >>> header_advice(["0.9", "0.1", "cat"])
+    >>> no_header(["1.0", "0.0", "cat"]).split(": ")[1]
     'add a first line such as p_A,p_B,label, with your classes for A, B'
     """
-    others = [i for i, cell in enumerate(cells) if not is_fraction(cell)]
-    texts = [i for i in others if not is_number(cells[i])]
-    label = others[-1] if others else len(cells) - 1
-    scores = [i for i in range(len(cells)) if i not in others and i != label]
-    named = label in texts and len(scores) <= len(ascii_uppercase)
+    others = [i for i, cell in enumerate(cells) if not is_decimal(cell)]
+    last = len(cells) - 1
+    label = others[-1] if is_fraction(cells[last]) and others else last
+    scores = [i for i in range(len(cells)) if i not in (*others, label)]
+    named = not is_number(cells[label]) and len(scores) <= len(ascii_uppercase)
     classes = [ascii_uppercase[k] if named else str(k) for k in range(len(scores))]
 
     names = ["id"] * len(cells)
@@ -85,7 +83,10 @@ def header_advice(cells: list[str]) -> str:
     for name, place in zip(classes, scores, strict=True):
         names[place] = f"p_{name}"
     meant = f", with your classes for {', '.join(classes)}" if named else ""
-    return f"add a first line such as {','.join(names)}{meant}"
+    return (
+        "the first line must name the columns, and holds numbers: add a first line such as "
+        f"{','.join(names)}{meant}"
+    )
 
 
 def header_of(path: Path, separator: str) -> list[str]:
@@ -117,6 +118,17 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return "_" not in cell
+
+
+def is_decimal(cell: str) -> bool:
+    """Whether a cell is a number that is written with a point or an exponent."""
+    return is_number(cell) and not cell.strip("+-").isdecimal()
+
+
+def repeats_decimal(names: list[str]) -> bool:
+    """Whether names hold a number such as 0.0 twice: then they are cells."""
+    decimals = [name for name in names if is_decimal(name)]
+    return len(set(decimals)) < len(decimals)
 
 
 def is_fraction(cell: str) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
+from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
     POSITIVE,
@@ -80,6 +81,8 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     if any(len(values) == 0 for values in columns.values()):
         raise ValueError("is empty: there are no rows below the names of the columns")
     if label is None and not (options.unlabelled and columns):
+        if any(map(is_decimal, names)):
+            raise ValueError(no_header(names))
         remedy = ": say which holds the true class, --label-column NAME" if names else ""
         raise ValueError(f"no column 'label'; it holds {listed_columns(names)}{remedy}")
     if label and confidence and correct and not options.kind and not options.columns:

@@ -135,8 +135,11 @@ def test_numbers_of_named_columns_are_told(tmp_path):
     path.write_text("p_yes,p_no,label\n.9,.1,1\n.2,.8,0\n")
     turned = read_predictions(path, columns=["p_no", "p_yes"])
     assert "0 is no, 1 is yes" in turned.note and turned.correct.all()
-    kept = read_predictions(path, classes=["yes", "no"])
-    assert "0 is yes, 1 is no" in kept.note and not kept.correct.any()
+    for order in ({"classes": ["yes", "no"]}, {"columns": ["p_yes", "p_no"]}):
+        kept = read_predictions(path, **order)
+        assert "0 is yes, 1 is no" in kept.note and not kept.correct.any()
+    with pytest.raises(ValueError, match="0 would be yes"):
+        read_predictions(path, columns=["p_*"])
 
 
 def test_separators_and_the_label_column(tmp_path):

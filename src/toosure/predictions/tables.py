@@ -141,7 +141,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     class_names = names_of(chosen, scores.shape[1], labels, options)
     numbers = labels
     if label is not None:
-        if not options.classes:
+        if not options.classes and options.columns != tuple(chosen):  # the user said no order
             check_positive_second(labels, class_names, chosen)
         numbers = class_numbers(
             labels, class_names, classes, binary, names_given=bool(options.classes)

@@ -11,6 +11,7 @@ from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change, estimate_of
 from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
+from toosure.evaluate.log_zero import labels_at_zero
 from toosure.evaluate.matching_rows import names_differ
 from toosure.evaluate.paired import paired_change
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
@@ -96,6 +97,7 @@ def recalibrate(
         class_one=before.binary,
         top_gap_after=top_gap,
         classes=logits.shape[1],
+        zeros=labels_at_zero(before),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", cutoff: float = 0.5) -> str:
     """Return the end of an error: the known name nearest to a wrong one, or `otherwise`.
 
     >>> f"there is no loss 'Focl'{did_you_mean('Focl', ['focal', 'ce'])}"
@@ -13,7 +13,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     '.'
     """
     spellings = {each.lower(): each for each in known}
-    close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=0.5)
+    close = get_close_matches(name.lower(), list(spellings), n=1, cutoff=cutoff)
     return f"; did you mean {spellings[close[0]]!r}?" if close else otherwise
 
 

@@ -247,6 +247,7 @@ def test_zero_probabilities_make_no_nan():
     probs = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     result = evaluate(from_probs(probs, np.array([0, 0, 1, 2])))
     assert result.metrics["nll"].value == np.inf
+    assert result.infinite == "NLL is infinite: 1 label has probability 0."
     values = {name: each.value for name, each in result.metrics.items()}
     assert not [name for name, value in values.items() if np.isnan(value)]
     assert result.metrics["nll_calibration"].value == 0

@@ -219,3 +219,14 @@ def test_probabilities_in_bfloat16_are_checked_once_by_their_own_digits(top_labe
     assert (probs.double().sum(1) - 1).abs().max() > 0.001  # beyond the tolerance of float32
     result = evaluate(probs=probs, labels=torch.arange(50) % 2, top_label=top_label, **FEW)
     assert result.metrics["classwise_ece"].has_interval and result.metrics["ece"].value > 0
+
+
+def test_labels_that_are_names():
+    probs = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]
+    for labels in (["cat", "dog", "dog"], np.array(["cat", "dog", "dog"])):
+        result = evaluate(probs=probs, labels=labels, names=("cat", "dog"))
+        assert result.metrics["accuracy"].value == pytest.approx(2 / 3)
+        with pytest.raises(ValueError, match="labels are names: say names="):
+            evaluate(probs=probs, labels=labels)
+        with pytest.raises(ValueError, match="labels number the classes from 0"):
+            metrics.ece(probs=probs, labels=labels)

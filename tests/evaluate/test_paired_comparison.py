@@ -142,5 +142,9 @@ def test_confidences_alone_and_infinite_losses():
     result = compare(*pair, samples=5)
     assert "nll" in result.left_out and "cannot be checked" in result.checked
     endless = from_probs([[1.0, 0.0], [0.5, 0.5]], [1, 0])
-    row = compare(endless, from_probs([[0.5, 0.5], [0.5, 0.5]], [1, 0]), samples=5).as_json()
-    assert row["differences"]["nll"]["first"] is None
+    finite = from_probs([[0.5, 0.5], [0.5, 0.5]], [1, 0])
+    result = compare(endless, finite, samples=5)
+    assert result.as_json()["differences"]["nll"]["first"] is None
+    assert "1 label has probability 0 in the first" in result.left_out
+    assert result.sentence.endswith("NLL is infinite and was not compared")
+    assert compare(finite, finite, samples=5).left_out == ""

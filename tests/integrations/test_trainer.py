@@ -203,6 +203,10 @@ def test_what_cannot_be_done_says_what_to_do(tmp_path):
     bsam = trainer_of(tmp_path, Net(), lambda p: BSAM(p, lr=0.1, data_size=64), [])
     with pytest.raises(ValueError, match="BSAM takes its first gradient at another point than w"):
         bsam.train()
+    plain = trainer_of(tmp_path, Net(), sam, [])
+    plain.__class__ = transformers.Trainer  # which gives no closure
+    with pytest.raises(ValueError, match=r"toosure.integrations.transformers.SAMTrainer$"):
+        plain.train()
 
 
 def test_a_gpt2_in_the_trainer_with_sharpness(tmp_path):

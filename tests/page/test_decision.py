@@ -134,6 +134,9 @@ def test_what_next_without_predictions_depends_on_whether_it_still_runs(tmp_path
     assert decide(PageRuns(find_runs(tmp_path))).steps == (
         "Repeat it with a smaller learning rate.",
     )
+    (path / "status.json").write_text('{"status": "diverged", "step": 0}')
+    (step,) = decide(PageRuns(find_runs(tmp_path))).steps
+    assert step.startswith("Check its inputs")
 
 
 def test_a_seed_that_diverged_does_not_decide_what_next(tmp_path):

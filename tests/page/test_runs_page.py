@@ -263,6 +263,16 @@ def test_a_run_without_these_numbers_shows_those_of_calibrate(tmp_path):
     assert "ECE before, points" in report(tmp_path)
 
 
+def test_a_run_to_read_only_is_calibrated_all_the_same(tmp_path):
+    path = make_run(tmp_path / "r")
+    np.savez(path / "predictions.npz", **predictions_of())
+    (path / "calibrators.json").mkdir()  # cannot be written, by any user
+    words = ["calibrate", str(path), "--method", "temperature", "-o", str(tmp_path / "a.pt")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and (tmp_path / "a.pt").exists(), done.output
+    assert "calibrators.json: cannot be written" in done.stderr
+
+
 def test_calibrators_that_were_kept_are_shown_with_intervals_and_chance(tmp_path):
     path = make_run(tmp_path / "r")
     np.savez(path / "predictions.npz", **predictions_of())

@@ -31,7 +31,7 @@ from toosure.posthoc import (
 )
 from toosure.posthoc.same_rows import fingerprints, shared_rows
 from toosure.posthoc.select import NLL_TIE, check_affordable, stratified_folds
-from toosure.predictions import from_confidence, from_logits
+from toosure.predictions import from_confidence, from_logits, from_probs
 from toosure.recalibration import recalibrate
 
 RUN = CliRunner()
@@ -327,6 +327,12 @@ def test_a_missing_interval_is_explained():
     assert many.after.metrics["classwise_ece"].low is None
     assert many.omissions.startswith("No interval: classwise_ece (too slow")
     assert recalibrate(from_logits(*drawn(300, 0)), method="temperature").omissions == ""
+    logits, labels = drawn(300, 0)
+    probs = logits.softmax(1).clone()
+    probs[0] = torch.eye(probs.shape[1])[(labels[0] + 1) % probs.shape[1]]
+    endless = recalibrate(from_probs(probs, labels), method="temperature")
+    assert endless.omissions == "NLL is infinite: 1 label has probability 0."
+    assert "∞ before" in endless.sentence
 
 
 def test_confidences_are_not_enough():

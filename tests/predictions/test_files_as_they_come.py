@@ -70,7 +70,10 @@ def test_hand_made_tables(tmp_path):
     ("columns", "note"),
     [
         ({**three(), "target": LABELS}, "read 3 probability columns p_a, p_b, p_c, labels from 't"),
-        ({"id": [7, 8, 9, 10], **three(), "y": LABELS}, "labels from 'y', left out id"),
+        (
+            {"id": [7, 8, 9, 10], **three(), "y": LABELS},
+            "labels from 'y' (0 is a, 1 is b, and so on), left",
+        ),
         ({**three("prob_"), "y_true": list("accb")}, "labels from 'y_true'"),
         ({**three("logit "), "label": LABELS}, "columns logit a"),
         ({**three("p"), "label": [0.0, 2.0, 2.0, 1.0]}, "columns pa, pb, pc"),
@@ -112,6 +115,31 @@ def test_tables_of_savetxt(tmp_path, form, comment, prefix):
     save(header, *PROBS.T, LABELS + 0.5)
     with pytest.raises(ValueError, match=r"an integer in \[0, 3\); got '[012]\.5"):
         read_predictions(path)
+
+
+def test_blank_lines_are_no_rows(tmp_path):
+    path = tmp_path / "a.csv"  # written by csv.writer without newline="" on Windows
+    path.write_bytes(b"\r\r\np_a,p_b,label\r\r\n.9,.1,a\r\r\n.2,.8,b\r\r\n  \r\r\n.2,.8,b\r\r\n")
+    assert read_predictions(path).labels.tolist() == [0, 1, 1]
+
+
+def test_one_model_of_two(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a_cat,a_dog,b_cat,b_dog,label\n.9,.1,.8,.2,cat\n.4,.6,.7,.3,dog\n")
+    second = read_predictions(path, columns=["b_*"])
+    assert second.names == ("cat", "dog") and second.correct.tolist() == [True, False]
+
+
+def test_numbers_of_named_columns_are_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("p_yes,p_no,label\n.9,.1,1\n.2,.8,0\n")
+    turned = read_predictions(path, columns=["p_no", "p_yes"])
+    assert "0 is no, 1 is yes" in turned.note and turned.correct.all()
+    for order in ({"classes": ["yes", "no"]}, {"columns": ["p_yes", "p_no"]}):
+        kept = read_predictions(path, **order)
+        assert "0 is yes, 1 is no" in kept.note and not kept.correct.any()
+    with pytest.raises(ValueError, match="0 would be yes"):
+        read_predictions(path, columns=["p_*"])
 
 
 def test_separators_and_the_label_column(tmp_path):
@@ -251,6 +279,9 @@ def test_array_labels_that_are_names(tmp_path):
 def test_one_hot_and_several_labels_per_row(tmp_path):
     np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.eye(3)[LABELS])
     check(read_predictions(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", probs=PROBS / 2, labels=np.eye(3)[LABELS])
+    with pytest.raises(ValueError, match="independent outputs are for `evaluate --multilabel`"):
+        read_predictions(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", probs=PROBS, labels=np.ones((4, 3)))
     with pytest.raises(ValueError, match=r"several labels per row.*`toosure evaluate --mult"):
         read_predictions(tmp_path / "a.npz")

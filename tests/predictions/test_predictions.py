@@ -186,6 +186,27 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
             "label,target,p_a,p_b\n0,0,.5,.5\n",
             "label and target may all be labels",
         ),
+        (
+            "p_yes,p_no,label\n.9,.1,1\n.2,.8,0\n",
+            "0 would be yes: if 1 is yes, say --columns p_no,p_yes; else --classes yes,no",
+        ),
+        ("p_a,p_b,label\n.9,.1,a\n.2,.8,\n.2,.8,nan\n", "2 rows have no label, .* row 1 .line 3"),
+        (
+            "p_Cat,p_dog,label\n.9,.1,cat\n.2,.8,dog\n",
+            "label 'cat' is not 'Cat': make them the same",
+        ),
+        ("7,.9,.1,cat\n8,.2,.8,dog\n", "add a first line such as id,p_A,p_B,label, with your"),
+        ("1.0,0.0,cat\n.2,.8,dog\n", "add a first line such as p_A,p_B,label, with your"),
+        ("0.0,0.0,1.0,cat\n.2,.8,0,dog\n", "add a first line such as p_A,p_B,p_C,label"),
+        ("7,.9,.1,0\n8,.2,.8,1\n", "add a first line such as id,p_0,p_1,label."),
+        (
+            "a_x,a_y,b_x,b_y,label\n.9,.1,.8,.2,x\n",
+            "scores of 2 models: .* --columns 'a_\\*' or --columns 'b_\\*'",
+        ),
+        (
+            "p_x_1,p_y_1,p_x_2,p_y_2,label\n.9,.1,.8,.2,x\n",
+            "scores of 2 models: .* --columns '\\*_1' or --columns '\\*_2'",
+        ),
         ("label,p_a,p_b,logit_a,logit_b\n0,2,.5,1,-1\n", "p_a, logit_a may all begin the scores"),
     ],
 )
@@ -206,7 +227,7 @@ def test_parquet(tmp_path):
     words_only = parquet_file(tmp_path / "c.parquet", c0=words, c1=words, label=LABELS)
     refused(words_only, "no column of a class; it holds only c0, c1, label")
     holes = parquet_file(tmp_path / "e.parquet", **columns, label=[0, None, 2, 1])
-    refused(holes, "column 'label' misses 1 of 4 values")
+    refused(holes, "column 'label' misses 1 of 4 values, the first in row 1")
     (tmp_path / "d.parquet").write_bytes(b"no parquet")
     refused(tmp_path / "d.parquet", "cannot be read as .parquet")
 

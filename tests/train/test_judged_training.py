@@ -60,7 +60,10 @@ def test_an_average_of_the_weights_is_judged_too_at_the_end_and_from_the_checkpo
     """The clean scores are those of the predictions that the average saved."""
     config = replace(CONFIG, average="ema:decay=0.5")
     whole = replace(JUDGED, shifts=replace(PLAN, images=None))
-    run = train(config, tmp_path, whole)
+    listener = Listener()
+    run = train(config, tmp_path, whole, listener=listener)
+    said = [message.split(" under")[0] for message in listener.said if "AUROC" in message]
+    assert said == ["last weights", "average ema"]
     judged = json.loads((run.path / "shifts_ema.json").read_text())
     assert judged["clean"] != run.shifts["clean"]
     with np.load(run.path / "predictions_ema.npz") as arrays:

@@ -187,18 +187,20 @@ def test_a_diverging_run_says_when(tmp_path):
     assert state is None or all(v.isfinite().all() for v in state["model"].values())
 
 
-def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("bad", "advice"), [(17, "try a smaller lr"), (0, "before any step")])
+def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch, bad, advice):
     original = Batches.draw
 
     def draw(self, step):
         x, y, at = original(self, step)
-        return (x * float("nan") if step == 17 else x), y, at
+        return (x * float("nan") if step == bad else x), y, at
 
     monkeypatch.setattr(Batches, "draw", draw)
     run = train(RunConfig(**SMALL, steps=100, every=50), tmp_path, Runtime("cpu", checkpoint=0.0))
-    assert (run.status, run.outcome["step"]) == ("diverged", 17)
-    state = load_checkpoint(run.path)[0]
-    assert state["step"] == 17 and all(v.isfinite().all() for v in state["model"].values())
+    assert (run.status, run.outcome["step"]) == ("diverged", bad)
+    assert advice in run.outcome["message"]
+    state = load_checkpoint(run.path)[0] or {"step": 0, "model": {}}  # none before a step
+    assert state["step"] == bad and all(v.isfinite().all() for v in state["model"].values())
 
 
 def test_data_with_nan_is_refused_before_training(tmp_path):

@@ -68,6 +68,8 @@ WAYS = {
     "dict of tensors": lambda: dict(zip(("x", "labels"), data(), strict=True)),
     "batches of dicts": lambda: DataLoader(as_dicts(), batch_size=7),
     "examples in a list": as_dicts,
+    "batches in a list": lambda: list(DataLoader(TensorDataset(*data()), batch_size=7)),
+    "batches of dicts in a tuple": lambda: tuple(DataLoader(as_dicts(), batch_size=7)),
     "batches in an order of their own": lambda: DataLoader(
         TensorDataset(*data()), batch_sampler=[range(0, 40), range(40, 60)]
     ),
@@ -79,6 +81,16 @@ def test_every_way_to_give_all_examples_gives_the_same_row(way):
     expected = numbers(Watch(model(), CE, data(), measure=()).last)
     row = numbers(Watch(model(), CE, WAYS[way](), measure=()).last)
     assert row == pytest.approx(expected, abs=1e-6)
+
+
+def test_token_sequences_in_a_list_are_examples_and_rows_of_them_batches():
+    tokens = torch.arange(40).view(10, 4) % 7
+    net = torch.nn.Sequential(torch.nn.Embedding(7, 5), torch.nn.Linear(5, 7))
+    expected = numbers(Watch.of(net, (tokens, tokens), measure=()).last)
+    sequences = [(row, row) for row in tokens]
+    batches = [(rows, rows) for rows in tokens.split(5)]
+    for way in (sequences, batches):
+        assert numbers(Watch.of(net, way, measure=()).last) == pytest.approx(expected, abs=1e-6)
 
 
 def test_one_line_for_the_common_case():
@@ -262,6 +274,7 @@ def test_curvature_of_dict_inputs_is_that_of_one_tensor(measure):
             {},
             r"keys \['a', 'b', 'labels'\], and the model takes \['x'\]: say which are its inputs",
         ),
+        (lambda: (data()[0], data()[1] + 1), {}, "labels start at 1; subtract 1"),
         (lambda: (data()[0], data(50)[1]), {}, "got 60 examples and 50 labels"),
         (lambda: {"x": data()[0], "labels": "cat"}, {}, "labels of train must be a tensor"),
         (lambda: data(), {"examples": 0}, "examples must be"),

@@ -118,9 +118,13 @@ def test_nothing_is_added_after_close(tmp_path):
     watch.close()
     watch.close()
     for go_on in (watch.step, watch.measure):
-        with pytest.raises(ValueError, match="was closed: to go on, make another with resume"):
+        with pytest.raises(ValueError, match=r"Watch\(\.\.\., resume=watch\.state_dict\(\)\)"):
             go_on()
     assert [row["step"] for row in Run(tmp_path).rows] == [0, 1]
+    state = watch.state_dict()
+    with Watch(model(), CE, data(), run=tmp_path, every=1, measure=(), resume=state) as again:
+        again.step()
+    assert [row["step"] for row in Run(tmp_path).rows] == [0, 1, 2]
 
 
 # -- rows -----------------------------------------------------------------------------------

@@ -199,8 +199,12 @@ def save_in_run(run: Path, result: "Recalibration") -> None:
     file = run / "calibrators.json"
     record = result.as_json()
     del record["trials"]
-    with writing(file):
-        write_json(file, read_json(file, if_damaged={}) | {result.choice.name: record})
+    try:
+        with writing(file):
+            write_json(file, read_json(file, if_damaged={}) | {result.choice.name: record})
+    except ValueError as error:  # a folder to read only: what was asked for is done all the same
+        typer.echo(f"not kept for the report: {error}", err=True)
+        return
     typer.echo(f"for the report: {file}", err=True)
 
 

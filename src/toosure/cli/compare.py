@@ -118,7 +118,7 @@ def write_page(result: "Comparison", path: Path) -> None:
 def print_comparison(result: "Comparison") -> None:
     """Print the verdict, then each number of both and its change."""
     from toosure.page.number_text import printed
-    from toosure.page.two_models import word
+    from toosure.page.two_models import word_of
 
     typer.echo(f"{result.sentence}.\n")
     table = numbers_table(
@@ -127,7 +127,7 @@ def print_comparison(result: "Comparison") -> None:
     for row in result.differences:
         both = (printed(each, ".4f") for each in (row.first, row.second))
         change = (printed(each, "+.4f") for each in row.change)
-        table.add_row(row.key, *both, *change, word(row.direction))
+        table.add_row(row.key, *both, *change, word_of(row))
     print_table(table)
 
     typer.echo(

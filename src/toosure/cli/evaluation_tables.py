@@ -19,6 +19,8 @@ def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) ->
     """Print the verdict and metrics as `toosure evaluate` does, and which options show others."""
     print_metrics(result, keys)
     print_judged(result)
+    if result.infinite:
+        typer.echo(result.infinite)
     if keys is not None:
         typer.echo("--all prints the other metrics.")
         return
@@ -80,6 +82,9 @@ def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
     for judged in dict.fromkeys(filter(None, (result.judged for result in results))):
         named = [result.source for result in results if result.judged == judged]
         typer.echo(f"{judged}: {', '.join(named)}.")
+    for result in results:
+        if result.infinite:
+            typer.echo(f"{result.source}: {result.infinite}")
     typer.echo(
         "For intervals name one file; `toosure compare A B` tests two files on the same rows."
     )

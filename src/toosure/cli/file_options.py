@@ -185,7 +185,7 @@ def require_option(option: str, others: Mapping[str, object]) -> None:
     """Raise on the first of `others` that was given: it needs `option`."""
     for name, value in others.items():
         if value:
-            raise ValueError(f"{name} goes with {option} alone: leave it out")
+            raise ValueError(f"{name} goes with {option}: add that, or leave {name} out")
 
 
 def predictions_file(run: Path) -> Path:

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
+from toosure.metrics.conversion import holds_text
 from toosure.metrics.group_draws import group_numbers
 from toosure.metrics.inputs import ArrayLike, one_of
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions import Predictions, from_logits, from_probs
+from toosure.predictions.labels import class_numbers
 from toosure.predictions.predictions import as_tensor
 
 
@@ -34,12 +37,29 @@ def predictions_of(
             raise ValueError("predictions hold their labels: give nothing besides them")
         checked = predictions
     else:
+        labels = numbered(labels, names)
         checked = from_arrays(predictions, labels, probs, ignore_index, groups)
         groups = None
 
     if groups is not None:
         checked = replace(checked, groups=group_numbers(groups, checked.n))
     return replace(checked, names=tuple(names)) if names else checked
+
+
+def numbered(labels: ArrayLike | None, names: tuple[str, ...]) -> ArrayLike | None:
+    """Return labels that are names of classes as their numbers, and numbers as they are.
+
+    >>> numbered(["dog", "cat"], ("cat", "dog")).tolist()
+    [1, 0]
+    """
+    if labels is None or isinstance(labels, Tensor) or not holds_text(labels):
+        return labels
+    if not names:
+        raise ValueError(
+            "labels are names: say names=(...), the classes in the order of the columns, or give "
+            "class numbers"
+        )
+    return class_numbers(np.asarray(labels).astype(str), names, len(names), names_given=True)
 
 
 def from_arrays(

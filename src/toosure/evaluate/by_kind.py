@@ -76,7 +76,8 @@ def evaluate(
     with labels (N, K). Labels that are `ignore_index` are left out. `groups` (N,) are resampled
     whole, as sequences and images are. One output per example is judged by P(class 1), others by
     the predicted class; `top_label` chooses one of the two. `bins` and `edge` are options of `ece`,
-    `names` are the classes. Intervals hold at `level`, from `samples` draws with `seed`.
+    `names` are the classes, and labels may be such names. Intervals hold at `level`, from
+    `samples` draws with `seed`.
 
     Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
     their names do not say it. `metrics` names the ones to measure, without rows per class; accuracy

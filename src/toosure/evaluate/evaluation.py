@@ -17,6 +17,7 @@ from toosure.evaluate.estimates import (
     hit_rate,
 )
 from toosure.evaluate.grouped import grouped_chance, grouped_gap, grouped_hit_rate
+from toosure.evaluate.log_zero import labels_at_zero
 from toosure.evaluate.per_class import class_rows
 from toosure.evaluate.result import Evaluation, wanted_keys
 from toosure.metrics.binned import reliability_from_confidence
@@ -112,6 +113,7 @@ def evaluate_classes(
         groups=None if groups is None else int(groups.max()) + 1,
         group_name=predictions.group_name,
         class_gaps=class_gaps,
+        zeros=labels_at_zero(predictions),
     )
 
 

@@ -1,5 +1,6 @@
 """Compare two models on the same rows: paired differences with intervals, and a verdict."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from toosure.evaluate.estimates import Estimate, both_intervals
 from toosure.evaluate.evaluation import check_level_and_bins
+from toosure.evaluate.log_zero import counted_zeros, labels_at_zero
 from toosure.evaluate.matching_rows import check_same_classes, check_same_rows
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.finite import json_ready
@@ -30,6 +32,11 @@ class Difference(NamedTuple):
     first: float
     second: float
     change: Estimate
+
+    @property
+    def infinite(self) -> bool:
+        """Whether it is infinite on one side or both, so that there is no change."""
+        return not (math.isfinite(self.first) and math.isfinite(self.second))
 
     @property
     def direction(self) -> int:
@@ -69,16 +76,20 @@ class Comparison:
         """A sentence: which model is better in which numbers, and what is open."""
         better = [d for d in self.differences if d.direction > 0]
         worse = [d for d in self.differences if d.direction < 0]
+        open_ones = [d for d in self.differences if d.direction == 0 and not d.infinite]
+        infinite = [d for d in self.differences if d.infinite]
+        ending = f"; {listed_names(infinite)} is infinite and was not compared" if infinite else ""
         if not better and not worse:
             rows = f"{self.n:,} {plural(self.n, 'row')}"
-            return f"{rows} show no difference between {self.first} and {self.second}"
+            pair = f"{self.first} and {self.second}"
+            where = f" in {listed_names(open_ones)}" if infinite else ""
+            return f"{rows} show no difference between {pair}{where}{ending}"
 
         parts = [f"better in {listed_names(better)}"] if better else []
         parts += [f"worse in {listed_names(worse)}"] if worse else []
         said = f"{self.second} is {' and '.join(parts)}"
-        open_ones = [d for d in self.differences if d.direction == 0]
         remainder = f"; {listed_names(open_ones)}: no difference shown" if open_ones else ""
-        return f"{said} than {self.first}{remainder}"
+        return f"{said} than {self.first}{remainder}{ending}"
 
     @property
     def kind(self) -> str:
@@ -136,6 +147,7 @@ def compare(
     if first.groups is None:  # the rows are the same, and one file may say more of them
         first = replace(first, groups=second.groups)
     scores, left_out = paired_scores(first, second, bins)
+    left_out = left_out or infinite_losses(first, second)
     samples = min(samples, FEW_SAMPLES) if first.n > MANY_ROWS else samples
 
     replicas: dict[str, list[float]] = {score.key: [] for score in scores}
@@ -163,6 +175,14 @@ def compare(
         class_one=views[0] is not first,
         groups=None if first.groups is None else group_count(first.groups),
     )
+
+
+def infinite_losses(first: Predictions, second: Predictions) -> str:
+    """Return why the NLL is not compared, where it is infinite; otherwise ""."""
+    sides = {first.source or "the first": first, second.source or "the second": second}
+    zeros = {name: labels_at_zero(side) for name, side in sides.items()}
+    said = [f"{counted_zeros(count)} in {name}" for name, count in zeros.items() if count]
+    return f"NLL is infinite and not compared: {', '.join(said)}." if said else ""
 
 
 def what_is_judged(first: Predictions, second: Predictions) -> str:

@@ -1,11 +1,13 @@
 """What recalibration found: the calibrator, how it was chosen, the numbers before and after."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from toosure.evaluate.class_one import class_one_is_named
 from toosure.evaluate.estimates import Estimate
 from toosure.evaluate.evaluation import MAX_CALL_NUMBERS
+from toosure.evaluate.log_zero import counted_zeros
 from toosure.metrics.binned import Reliability
 from toosure.posthoc import Choice
 from toosure.verdicts import size_of
@@ -42,6 +44,7 @@ class Recalibration:
     class_one: bool = False  # whether tables and binned errors are for P(class 1)
     top_gap_after: Estimate | None = None  # gap of the predicted class, if `class_one`
     classes: int = 0
+    zeros: int = 0  # labels with probability 0 before
 
     @property
     def held_out(self) -> str:
@@ -55,7 +58,9 @@ class Recalibration:
         """One sentence: what the calibrator does to the NLL."""
         before = self.before.metrics["nll"].value
         after = self.after.metrics["nll"].value
-        numbers = f"NLL {before:.4f} before and {after:.4f} after"
+        numbers = f"NLL {printed_loss(before)} before and {printed_loss(after)} after"
+        if self.zeros:
+            numbers += f" ({counted_zeros(self.zeros)}, read as 1e-38 for the change)"
         if self.change.low is not None:
             span = f"{self.change.low:+.4f} to {self.change.high:+.4f}".replace("-", "−")
             numbers += f", change {span} at {100 * self.level:g} %"
@@ -101,8 +106,13 @@ class Recalibration:
         """Which metrics have no interval, and why; "" if all have one."""
         sides = (self.before.metrics, self.after.metrics)
         names = [name for name in METRICS if any(side[name].low is None for side in sides)]
-        why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
-        return f"No interval: {', '.join(names)} ({why})." if names else ""
+        slow = [name for name in names if not (self.zeros and name == "nll")]
+        why = "too few rows"
+        if self.n * self.classes > MAX_CALL_NUMBERS:
+            why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
+        said = [f"NLL is infinite: {counted_zeros(self.zeros)}."] if self.zeros else []
+        said += [f"No interval: {', '.join(slow)} ({why})."] if slow else []
+        return " ".join(said)
 
     def of_two_classes(self) -> dict[str, Any]:
         """Return what only two classes have: which one is judged, and the other gap."""
@@ -134,6 +144,11 @@ class Recalibration:
             "chance": self.chance,
             "trials": trials,
         }
+
+
+def printed_loss(value: float) -> str:
+    """Print an NLL to four digits; an infinite one by its sign."""
+    return f"{value:.4f}" if math.isfinite(value) else "∞"
 
 
 def described(choice: Choice) -> str:

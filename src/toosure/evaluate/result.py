@@ -6,6 +6,7 @@ from typing import Any
 
 from toosure.evaluate.class_gaps import ClassGaps
 from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.log_zero import counted_zeros
 from toosure.evaluate.per_class import ClassRow
 from toosure.finite import json_ready
 from toosure.metrics.binned import Reliability
@@ -36,6 +37,7 @@ class Evaluation:
     groups: int | None = None  # number of groups that were resampled instead of rows
     group_name: str = "group"
     class_gaps: ClassGaps | None = None  # of the predicted classes, if they are known
+    zeros: int = 0  # labels with probability 0
 
     @property
     def frequency(self) -> float:
@@ -64,6 +66,12 @@ class Evaluation:
             return None
         low, high = (end if end is None else end / 2 for end in both[1:])
         return Estimate(both.value / 2, low, high)
+
+    @property
+    def infinite(self) -> str:
+        """Why the NLL is infinite; "" if it is not, or was not measured."""
+        shown = self.zeros and "nll" in self.metrics
+        return f"NLL is infinite: {counted_zeros(self.zeros)}." if shown else ""
 
     def omissions(self) -> list[str]:
         """Return why metrics were left out, one line per reason."""

@@ -4,6 +4,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+LABELS_ARE_NUMBERS = "labels number the classes from 0, in the order of the columns"
+
+
+def holds_text(values: object) -> bool:
+    """Whether a list, an array or a column holds text.
+
+    >>> holds_text(["cat", "dog"]), holds_text([0, 1])
+    (True, False)
+    """
+    if isinstance(values, list | tuple):
+        return isinstance(values[0], str) if values else False
+    if isinstance(values, Tensor) or not hasattr(values, "__array__"):
+        return False
+    array = np.asarray(values)
+    first = array.flat[0] if array.dtype.kind == "O" and array.size else None
+    return array.dtype.kind in "US" or isinstance(first, str)
+
 
 def to_tensor(values: object) -> Tensor:
     """Return numbers as a tensor, which shares the memory of an array where torch can read it.
@@ -13,7 +30,11 @@ def to_tensor(values: object) -> Tensor:
     >>> to_tensor(np.arange(3)[::-1]).tolist()
     [2, 1, 0]
     """
-    if isinstance(values, Tensor) or not hasattr(values, "__array__"):
+    if isinstance(values, Tensor):
+        return values
+    if holds_text(values):
+        raise ValueError(f"numbers are needed; got text: {LABELS_ARE_NUMBERS}")
+    if not hasattr(values, "__array__"):
         return torch.as_tensor(values)
     if hasattr(values, "__cuda_array_interface__"):  # it stays on its device
         return torch.as_tensor(values)

@@ -74,7 +74,8 @@ def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
     labels = labels.long()
     low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
     if low < 0 or high >= classes:
-        raise ValueError(f"{requirement}; got {low} to {high}")
+        start = ": labels start at 1; subtract 1" if (low, high) == (1, classes) else ""
+        raise ValueError(f"{requirement}; got {low} to {high}{start}")
     return labels
 
 

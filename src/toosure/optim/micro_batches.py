@@ -10,7 +10,10 @@ def as_closures(closure: Closure | Iterable[Closure] | None) -> list[Closure]:
     """Return one closure or several as a list; raise if there is none."""
     closures = [closure] if callable(closure) else list(closure or [])
     if not closures:
-        raise ValueError("step needs a closure that computes the loss, calls backward, returns it")
+        raise ValueError(
+            "step needs a closure that computes the loss, calls backward, returns it; for Hugging "
+            "Face's Trainer there is toosure.integrations.transformers.SAMTrainer"
+        )
     return closures
 
 

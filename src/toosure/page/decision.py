@@ -123,6 +123,8 @@ def correction(chosen: RankedSetting) -> str:
     """Return what would make a setting better calibrated."""
     runs = [run for run in chosen.group.runs if run.status != "diverged"]
     verdict = chosen.verdict
+    if not runs and all(run.outcome.get("step") == 0 for run in chosen.group.runs):
+        return "Check its inputs and the model as it starts: they gave NaN before any step."
     if not runs:
         return "Repeat it with a smaller learning rate."
 

@@ -139,7 +139,7 @@ def metrics_tables(result: Evaluation) -> str:
     edges = "(a, b]" if result.edge == "right" else "[a, b)"
     level = f"{100 * result.level:g} %"
     note = f"{result.n:,} samples, {result.bins} bins {edges}, low and high of {level} intervals."
-    note = " ".join([note, *kind_notes(result), *result.omissions()])
+    note = " ".join(filter(None, [note, *kind_notes(result), result.infinite, *result.omissions()]))
     groups = "".join(group_table(*group, result) for group in evaluation_groups().items())
     return section("Every metric", note, f'<div class="pair tables">{groups}</div>')
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from toosure.evaluate.paired import Comparison
+from toosure.evaluate.paired import Comparison, Difference
 from toosure.page.html import page, prose, section
 from toosure.page.reliability_pair import reliability_pair
 from toosure.page.tables import table
@@ -27,7 +27,7 @@ def comparison_page(result: Comparison) -> str:
 def differences(result: Comparison) -> str:
     """Return every number of both and the change with its interval."""
     rows = [
-        ((d.key, QUANTITIES[d.key].says), d.first, d.second, *d.change, word(d.direction))
+        ((d.key, QUANTITIES[d.key].says), d.first, d.second, *d.change, word_of(d))
         for d in result.differences
     ]
     header = ("metric", result.first, result.second, "change", "low", "high", "second is")
@@ -41,6 +41,8 @@ def differences(result: Comparison) -> str:
     return section("Differences", note.strip(), table(header, rows, forms))
 
 
-def word(direction: int) -> str:
-    """Return what a direction means."""
-    return {1: "better", -1: "worse", 0: "not shown to differ"}[direction]
+def word_of(row: Difference) -> str:
+    """Return what is shown of one number of the second."""
+    if row.infinite:
+        return "not compared"
+    return {1: "better", -1: "worse", 0: "not shown to differ"}[row.direction]

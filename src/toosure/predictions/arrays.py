@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from toosure.binary import is_one_column
+from toosure.metrics.distributions import distribution_problem
 from toosure.metrics.group_draws import group_numbers
 from toosure.metrics.positions import flatten_positions
 from toosure.predictions.array_names import missing_array, pick_scores, score_name, truth_name
@@ -100,6 +101,8 @@ def of_classes(
 
     labels = label_array(arrays[truth], truth)
     if labels.shape == scores.shape and is_one_hot(labels):
+        if kind == "probs" and (problem := distribution_problem(scores)):
+            raise ValueError(f"{problem}: independent outputs are for `evaluate --multilabel`")
         labels = labels.argmax(1)
     if scores.ndim > 2:
         return of_positions(arrays, score, scores, as_tensor(labels, truth), kind, options)

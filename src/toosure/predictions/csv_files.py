@@ -3,8 +3,10 @@
 import csv
 import re
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from string import ascii_uppercase
+from typing import TextIO
 
 import numpy as np
 
@@ -21,11 +23,8 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
     names = header_of(path, separator)
     if not names:
         return {}
-    if all(map(is_number, names)):
-        raise ValueError(
-            "the first line must name the columns, and holds numbers: add a header such as "
-            "p_0,p_1,label"
-        )
+    if all(map(is_number, names)) or any(map(is_fraction, names)) or repeats_decimal(names):
+        raise ValueError(no_header(names))
     if len(set(names)) < len(names):
         raise ValueError(f"has two columns of one name among {', '.join(names)}")
 
@@ -54,24 +53,60 @@ def cells_of(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
     }
 
 
+def is_filled(row: list[str]) -> bool:
+    """Whether a row is more than a blank line; cells that are all empty are a row."""
+    return len(row) > 1 or any(cell.strip() for cell in row)
+
+
+def filled_rows(file: TextIO, separator: str) -> Iterator[list[str]]:
+    """Yield the rows of an open file, without its blank lines."""
+    return filter(is_filled, csv.reader(file, delimiter=separator))
+
+
+def no_header(cells: list[str]) -> str:
+    """Say that the first line holds numbers, and which header fits a file that begins so.
+
+    >>> no_header(["7", "0.9", "0.1", "1"]).split(": ")[1]
+    'add a first line such as id,p_0,p_1,label'
+    >>> no_header(["1.0", "0.0", "cat"]).split(": ")[1]
+    'add a first line such as p_A,p_B,label, with your classes for A, B'
+    """
+    others = [i for i, cell in enumerate(cells) if not is_decimal(cell)]
+    last = len(cells) - 1
+    label = others[-1] if is_fraction(cells[last]) and others else last
+    scores = [i for i in range(len(cells)) if i not in (*others, label)]
+    named = not is_number(cells[label]) and len(scores) <= len(ascii_uppercase)
+    classes = [ascii_uppercase[k] if named else str(k) for k in range(len(scores))]
+
+    names = ["id"] * len(cells)
+    names[label] = "label"
+    for name, place in zip(classes, scores, strict=True):
+        names[place] = f"p_{name}"
+    meant = f", with your classes for {', '.join(classes)}" if named else ""
+    return (
+        "the first line must name the columns, and holds numbers: add a first line such as "
+        f"{','.join(names)}{meant}"
+    )
+
+
 def header_of(path: Path, separator: str) -> list[str]:
     """Return the names in the first line; np.savetxt writes it as a comment."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+        names = [name.strip() for name in next(filled_rows(file, separator), [])]
     return [names[0].removeprefix("#").strip(), *names[1:]] if names else []
 
 
 def separator_of(path: Path) -> str:
     """Return what separates the names of the header: the most frequent of , ; tab and |."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header = file.readline()
+        header = next((line for line in file if line.strip()), "")
     return max(SEPARATORS, key=header.count)
 
 
 def numeric_columns(path: Path, separator: str) -> list[int]:
     """Return the positions whose cell in the first row is a number."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=separator)
+        rows = filled_rows(file, separator)
         next(rows)
         first = next(rows, [])
     return [i for i, cell in enumerate(first) if is_number(cell)]
@@ -85,6 +120,22 @@ def is_number(cell: str) -> bool:
     return "_" not in cell
 
 
+def is_decimal(cell: str) -> bool:
+    """Whether a cell is a number that is written with a point or an exponent."""
+    return is_number(cell) and not cell.strip("+-").isdecimal()
+
+
+def repeats_decimal(names: list[str]) -> bool:
+    """Whether names hold a number such as 0.0 twice: then they are cells."""
+    decimals = [name for name in names if is_decimal(name)]
+    return len(set(decimals)) < len(decimals)
+
+
+def is_fraction(cell: str) -> bool:
+    """Whether a cell is a number that is not whole: no column is named so."""
+    return is_number(cell) and not float(cell).is_integer()
+
+
 def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray | None:
     """Read columns of numbers, fast; None if one of them has other cells."""
     if not positions:
@@ -94,7 +145,7 @@ def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray
         warnings.catch_warnings(action="ignore", category=UserWarning),  # no rows: refused later
         path.open(encoding="utf-8-sig", newline="") as file,
     ):
-        next(csv.reader(file, delimiter=separator))
+        next(filled_rows(file, separator))
         try:
             rows = np.loadtxt(
                 file,
@@ -122,10 +173,9 @@ def read_rows(path: Path, separator: str, width: int) -> list[list[str]]:
     rows = []
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=separator)
-        next(reader)
-        for row in reader:
-            if not row:
-                continue
+        filled = filter(is_filled, reader)
+        next(filled)
+        for row in filled:
             if len(row) != width:
                 raise ValueError(
                     f"line {reader.line_num} has {len(row)} cells and the header {width}"

@@ -225,7 +225,8 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     """
     missing = [row for row, value in enumerate(values) if value is None]
     if missing:
-        raise ValueError(f"column {name!r} misses {len(missing)} of {len(values)} values")
+        count = f"{len(missing)} of {len(values)} values"
+        raise ValueError(f"column {name!r} misses {count}, the first in row {missing[0]}")
 
     nested = [isinstance(value, list | tuple | dict | np.ndarray) for value in values]
     if any(nested) and not all(nested) and not isinstance(values[0], str):
@@ -268,7 +269,10 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
                 column = column.cast(column.type.value_type)
             if column.null_count:
                 missing = f"misses {column.null_count} of {len(column)} values"
-                raise ValueError(f"column {name!r} {missing}: drop such rows")
+                first = column.is_null().index(True).as_py()
+                raise ValueError(
+                    f"column {name!r} {missing}, the first in row {first}: drop such rows"
+                )
             values = column.to_numpy()
             columns[name] = column_of(values, name) if values.dtype == object else values
     return columns

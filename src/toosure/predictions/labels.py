@@ -11,6 +11,8 @@ BOOLEANS = {
     **dict.fromkeys(("true", "1", "yes", "positive"), True),
     **dict.fromkeys(("false", "0", "no", "negative"), False),
 }
+MISSING = ("", "nan", "none", "null", "na", "<na>")  # labels that are none
+POSITIVE = {**BOOLEANS, "pos": True, "neg": False}  # names of the two classes of a test
 FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
 MAX_DIGITS = 18  # of an integer that fits into 64 bits
 MAX_EXACT_FLOAT = 2**53  # beyond it not every integer is a float
@@ -66,7 +68,9 @@ def class_numbers(
     if values.dtype.kind == "c":
         raise ValueError("labels are complex numbers: give the number or the name of each class")
 
-    spelled, inverse = np.unique(spellings_of(values), return_inverse=True)
+    spellings = spellings_of(values)
+    check_missing(spellings, names)
+    spelled, inverse = np.unique(spellings, return_inverse=True)
     labels: list[str] = spelled.tolist()
     if numbered_otherwise(names):
         numbers = numbers_of_names(labels, names, names_given)
@@ -91,6 +95,21 @@ def numbered_otherwise(names: Sequence[str]) -> bool:
 def by_name_note(names: Sequence[str]) -> str:
     """Note that labels are names, if they could be taken for positions."""
     return f"by name: {names[0]} is the first class" if numbered_otherwise(names) else ""
+
+
+def by_position(values: np.ndarray, names: Sequence[str]) -> bool:
+    """Whether labels are numbers of the classes, or true and false, and their names are others.
+
+    >>> by_position(np.array([0, 1]), ["cat", "dog"]), by_position(np.array([0, 1]), ["0", "1"])
+    (True, False)
+    """
+    if not names or all(without_fraction(name).isdecimal() for name in names):
+        return False
+    if values.dtype.kind in "biuf":
+        return True
+    spelled = set(np.unique(np.char.strip(values.astype(str))).tolist())
+    lower = {name.lower() for name in names}
+    return not any(label.lower() in lower for label in spelled)
 
 
 def numbers_of_names(labels: list[str], names: Sequence[str], names_given: bool) -> list[int]:
@@ -159,9 +178,7 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         missing = np.flatnonzero(~np.isfinite(values))
         if len(missing):
-            raise ValueError(
-                f"row {missing[0]} has no label ({values[missing[0]]}): drop such rows"
-            )
+            raise ValueError(missing_labels(missing, values[missing[0]]))
 
         fractions = np.flatnonzero(values != np.rint(values))
         if len(fractions):
@@ -178,6 +195,26 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
             )
         values = values.astype(np.int64)
     return np.char.strip(values.astype(str))
+
+
+def check_missing(spellings: np.ndarray, names: Sequence[str]) -> None:
+    """Refuse labels that are empty or NaN, unless a class is called so."""
+    words = [word for word in MISSING if word not in [name.lower() for name in names]]
+    missing = np.flatnonzero(np.isin(np.char.lower(spellings), words))
+    if len(missing):
+        raise ValueError(missing_labels(missing, repr(str(spellings[missing[0]]))))
+
+
+def missing_labels(rows: np.ndarray, found: object) -> str:
+    """Return the error for rows without a label.
+
+    >>> missing_labels(np.array([3, 8]), "nan")
+    '2 rows have no label, the first is row 3 (line 5 of a .csv, nan): drop such rows'
+    """
+    first = f"row {rows[0]} (line {rows[0] + 2} of a .csv, {found})"
+    if len(rows) == 1:
+        return f"1 row has no label, {first}: drop it"
+    return f"{len(rows):,} rows have no label, the first is {first}: drop such rows"
 
 
 def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | None:
@@ -224,8 +261,9 @@ def name_problem(
     label: str, spelled: list[str], names: Sequence[str], classes: int, binary: bool
 ) -> str:
     """Return the error for a label that is not a class."""
-    if label.lower() in ("", "nan", "none", "null", "na", "<na>"):
-        return f"a row has no label ({label!r}): drop such rows"
+    alike = [name for name in names if name.strip().casefold() == label.casefold()]
+    if alike:
+        return f"label {label!r} is not {alike[0]!r}: make them the same"
     if names and not binary:
         expected = f"a class column's name or an integer in [0, {classes})"
         return (

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
-from toosure.metrics.conversion import tensor_of_array
+from toosure.metrics.conversion import LABELS_ARE_NUMBERS, holds_text, tensor_of_array
 from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
@@ -131,6 +131,8 @@ def as_tensor(values: object, name: str) -> Tensor:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{name} has rows of different lengths") from error
+    if holds_text(array):
+        raise ValueError(f"{name} must be numbers; got text: {LABELS_ARE_NUMBERS}")
     if array.dtype.kind not in "bifu":
         raise ValueError(f"{name} must be numbers; got {array.dtype}")
 

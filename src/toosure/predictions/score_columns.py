@@ -16,6 +16,7 @@ from toosure.predictions.usual_names import (
     is_other,
     listed_columns,
     pick,
+    possible_models,
     with_prefix,
 )
 
@@ -31,7 +32,26 @@ def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> 
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
         raise ValueError(f"no column of a class; it holds only {listed_columns(columns)}: {remedy}")
+    if not options.columns:
+        check_one_model(columns, chosen, label)
     return chosen
+
+
+def check_one_model(columns: Columns, chosen: list[str], label: str | None) -> None:
+    """Refuse the scores of several models side by side."""
+    labels = spellings(columns, label)
+    if labels & {class_of(name) for name in chosen} or sum_to_one(columns, chosen):
+        return
+    for models in possible_models(chosen):
+        own = list(models.values())
+        classes = {*own[0], *map(str, range(len(own[0])))}
+        fit = bool(labels) and labels <= classes
+        if fit or all(sum_to_one(columns, list(each.values())) for each in own):
+            choices = " or ".join(f"--columns '{model}'" for model in models)
+            raise ValueError(
+                f"columns {listed_columns(chosen)} look like the scores of {len(models)} models: "
+                f"say which to read, {choices}"
+            )
 
 
 def possible_scores(columns: Columns, label: str | None, options: ReadOptions) -> list[str]:

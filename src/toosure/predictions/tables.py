@@ -7,9 +7,12 @@ import numpy as np
 import torch
 
 from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
+from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
+    POSITIVE,
     by_name_note,
+    by_position,
     class_numbers,
     flat,
     ignored_note,
@@ -36,6 +39,7 @@ from toosure.predictions.usual_names import (
     listed_columns,
     pick,
     pick_label,
+    without_common,
 )
 
 KIND_WORDS: dict[Kind, str] = {
@@ -77,6 +81,8 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     if any(len(values) == 0 for values in columns.values()):
         raise ValueError("is empty: there are no rows below the names of the columns")
     if label is None and not (options.unlabelled and columns):
+        if any(map(is_decimal, names)):
+            raise ValueError(no_header(names))
         remedy = ": say which holds the true class, --label-column NAME" if names else ""
         raise ValueError(f"no column 'label'; it holds {listed_columns(names)}{remedy}")
     if label and confidence and correct and not options.kind and not options.columns:
@@ -135,6 +141,8 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     class_names = names_of(chosen, scores.shape[1], labels, options)
     numbers = labels
     if label is not None:
+        if not options.classes and options.columns != tuple(chosen):  # the user said no order
+            check_positive_second(labels, class_names, chosen)
         numbers = class_numbers(
             labels, class_names, classes, binary, names_given=bool(options.classes)
         )
@@ -183,9 +191,23 @@ def labels_read(
     if label is None:
         return "no labels"
     meant = by_name_note(class_names)
+    if by_position(labels, class_names):
+        meant = f"0 is {class_names[0]}, 1 is {class_names[1]}"
+        meant += ", and so on" if len(class_names) > 2 else ""
     if binary and not class_names and (one := word_of_class_one(labels)):
         meant = f"{one!r} is class 1"
     return f"labels from {label!r}" + (f" ({meant})" if meant else "")
+
+
+def check_positive_second(labels: np.ndarray, names: Sequence[str], chosen: Sequence[str]) -> None:
+    """Refuse labels 0 and 1 of columns that are named yes and no, in this order."""
+    if len(names) != 2 or len(chosen) != 2 or not by_position(labels, names):
+        return
+    if [POSITIVE.get(name.lower()) for name in names] == [True, False]:
+        raise ValueError(
+            f"labels 0 and 1 number the columns, so that 0 would be {names[0]}: if 1 is "
+            f"{names[0]}, say --columns {chosen[1]},{chosen[0]}; else --classes {','.join(names)}"
+        )
 
 
 def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> None:
@@ -216,7 +238,12 @@ def names_of(
         check_order(chosen, width, options.classes)
         return options.classes
     if len(chosen) == width > 1:
-        return tuple(class_of(name) for name in chosen)
+        own_names = [class_of(name) for name in chosen]
+        spelled = set(np.char.strip(labels.astype(str)).tolist())
+        shorter = without_common(own_names)
+        if not spelled & set(own_names) and spelled <= set(shorter):
+            return tuple(shorter)
+        return tuple(own_names)
 
     # One column named by its class, as p_spam: the other label is class 0.
     spelled = np.unique(np.char.strip(labels.astype(str))).tolist()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import takewhile
 
 from toosure.predictions.predictions import Kind
 from toosure.sentences import listed
@@ -108,6 +109,56 @@ def with_prefix(names: Sequence[str]) -> dict[str, list[str]]:
         if (match := PREFIX.match(name)) and not is_other(name) and name.lower() not in KNOWN:
             groups.setdefault(match[1].lower(), []).append(name)
     return {prefix: group for prefix, group in groups.items() if len(group) > 1}
+
+
+Models = dict[str, dict[str, str]]  # the columns of each model by class, by a pattern of --columns
+
+
+def possible_models(names: Sequence[str]) -> list[Models]:
+    """Return how names may be those of several models with the same classes: before or after `_`.
+
+    >>> possible_models(["a_cat", "a_dog", "b_cat", "b_dog"])[0]["b_*"]
+    {'cat': 'b_cat', 'dog': 'b_dog'}
+    >>> [list(models) for models in possible_models(["p_cat_x", "p_dog_x", "p_cat_y", "p_dog_y"])]
+    [['p_cat_*', 'p_dog_*'], ['*_x', '*_y']]
+    """
+    start = len(shared_start(names))
+    before: Models = {}
+    after: Models = {}
+    for name in names:
+        cut = name.find("_", start) + 1
+        before.setdefault(f"{name[:cut]}*", {})[name[cut:]] = name
+        rest, line, model = name.rpartition("_")
+        after.setdefault(f"*{line}{model}", {})[rest] = name
+    return [models for models in (before, after) if have_same_classes(models)]
+
+
+def have_same_classes(models: Models) -> bool:
+    """Whether there are two models or more, all with the same classes, two or more."""
+    classes = [set(columns) for columns in models.values()]
+    return len(models) > 1 and len(classes[0]) > 1 and all(own == classes[0] for own in classes)
+
+
+def shared_start(names: Sequence[str]) -> str:
+    """Return the characters with which all names begin.
+
+    >>> shared_start(["p_cat", "p_cow"])
+    'p_c'
+    """
+    lowest, highest = min(names), max(names)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(lowest, highest, strict=False))
+    return "".join(character for character, _ in same)
+
+
+def without_common(names: Sequence[str]) -> list[str]:
+    """Return names without the part before or after the class that all share.
+
+    >>> without_common(["gb_cat", "gb_dog"]), without_common(["cat_x", "dog_x"])
+    (['cat', 'dog'], ['cat', 'dog'])
+    """
+    before = shared_start(names).rfind("_") + 1
+    after = shared_start([name[::-1] for name in names]).rfind("_") + 1
+    return [name[before : len(name) - after] for name in names]
 
 
 def class_of(name: str) -> str:

@@ -165,10 +165,11 @@ def judge_under_shifts(training: Training, should_stop: Callable[[], bool]) -> N
         should_stop=should_stop,
     )
     training.engine.share_statistics()
-    judge_and_write(predictor_of(training.engine.evaluated, training.objective))
+    last = "" if training.averages is None else "last weights"
+    judge_and_write(predictor_of(training.engine.evaluated, training.objective), of=last)
     if training.averages is not None:
         for name, average in training.averages.predictors():
-            judge_and_write(average, file=AVERAGE_FILE.format(name))
+            judge_and_write(average, file=AVERAGE_FILE.format(name), of=f"average {name}")
 
 
 def finish(training: Training, stopping: bool, stop: Stop) -> None:
@@ -186,6 +187,11 @@ def finish(training: Training, stopping: bool, stop: Stop) -> None:
         watch.finish()
         step = steps if training.diverged_at is None else training.diverged_at
         message = f"the loss or the outputs are not finite at step {step}; try a smaller lr"
+        if step == 0:  # no update was made
+            message = (
+                "the loss or the outputs are not finite before any step: the inputs, or the model "
+                "as it starts, give NaN or infinity"
+            )
         writer.set_status("diverged", step, message)
     elif is_over:
         training.save()

@@ -61,11 +61,12 @@ class Shifts:
         listener: ProgressListener,
         should_stop: Callable[[], bool],
         file: str = FILE,
+        of: str = "",
     ) -> None:
-        """Judge a network and keep the result in the folder of its run."""
+        """Judge a network and keep the result in the folder of its run; `of` says which it is."""
         record = self.judge(predictor, step, progress_reporter(listener, should_stop))
         writer.write_json(file, record.as_json())
-        listener.message(summary(record))
+        listener.message(f"{of} {summary(record)}".lstrip())
 
 
 def clean_temperature(predict: Predict, data: Dataset) -> float | None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from toosure.batches.inputs import Inputs, rows_of
+from toosure.batches.inputs import Inputs, rows_of, tensors_of
 from toosure.batches.reader import BatchReader, Examples, InputsOf, LabelsOf, one_batch
 from toosure.data.dataset import Split
 from toosure.metrics.inputs import check_count
@@ -89,9 +89,23 @@ class ExampleSource:
         source = data if loader is None else loader.dataset
         indices = indices_of(loader, source)
         with random_state_restored(data, self.seed):
-            if indices is None:
+            if indices is None or self._are_batches(name, data):
                 return self._from_batches(name, data)
             return self._from_dataset(name, source, indices, loader)
+
+    def _are_batches(self, name: str, data: Any) -> bool:
+        """Whether a list holds batches rather than examples.
+
+        A first item with two rows or more, and a label for each of them, is a batch. One sequence
+        of numbers with a label for each is an example.
+        """
+        if not isinstance(data, list | tuple) or not len(data):
+            return False
+        try:
+            inputs, labels = self.reader.read(name, data[0])
+        except (ValueError, TypeError, IndexError):  # one label, say
+            return False
+        return len(labels) > 1 and all(tensor.ndim > 1 for tensor in tensors_of(inputs))
 
     def _from_memory(self, name: str, batch: Any) -> Sample:
         inputs, labels = self.reader.read(name, batch)

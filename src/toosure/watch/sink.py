@@ -115,8 +115,8 @@ def own_writer(run: str | Path, config: Mapping[str, Any] | None, resuming: bool
     if writer.has_rows and not resuming:
         writer.close()
         raise RunError(
-            f"{run} holds a run already: name another folder, or give resume=state, the "
-            "state_dict of its watch from your checkpoint"
+            f"{run} holds a run already: name another folder; or keep watch.state_dict() in your "
+            'checkpoint, and go on with Watch(..., resume=checkpoint["watch"])'
         )
     return writer
 

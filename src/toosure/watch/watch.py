@@ -240,7 +240,8 @@ class Watch:
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:
             raise ValueError(
-                "this watch was closed: to go on, make another with resume=state_dict of this one"
+                "this watch was closed: to go on, make another, Watch(..., "
+                "resume=watch.state_dict())"
             )
         check_numbers(numbers)
 

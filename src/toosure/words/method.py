@@ -17,6 +17,7 @@ The signature of a method is its grammar. These are all the rules:
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,12 +78,24 @@ class Method:
             for part in attribute.split("."):
                 target = getattr(target, part)
         except (ImportError, AttributeError) as error:
-            hint = did_you_mean(module, TABLES[self.kind], ".")
+            hint = self.loading_hint(error)
             raise ValueError(f"cannot load the {self.kind} {self.place}: {error}{hint}") from error
 
         if not callable(target):
             raise ValueError(f"{self.place} is a {type(target).__name__}, not a class or function")
         return target
+
+    def loading_hint(self, error: ImportError | AttributeError) -> str:
+        """Say what a place that cannot be loaded may have meant."""
+        module, _, attribute = self.place.partition(":")
+        if isinstance(error, AttributeError):
+            return did_you_mean(attribute, public_names(sys.modules.get(module)), ".")
+        if error.name != module.partition(".")[0]:  # it imports something that is missing
+            return "."
+        return did_you_mean(module, TABLES[self.kind], cutoff=0.75) or (
+            f": run it in the folder of {module.partition('.')[0]}.py, or put that folder on "
+            "PYTHONPATH"
+        )
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -148,6 +161,11 @@ class Method:
         return " ".join(match[1].split()).rstrip(".") if match else ""
 
 
+def public_names(module: object) -> list[str]:
+    """Return the names of a module that are meant for others."""
+    return [name for name in dir(module) if not name.startswith("_")]
+
+
 def find(kind: str, name: str) -> Method:
     """Find a method by its name, or by package.module:name for one's own.
 
@@ -167,6 +185,11 @@ def find(kind: str, name: str) -> Method:
         raise ValueError(
             f"no {kind} is called {name!r}, but one {others[0]} is: --{others[0]} {name}"
         )
+
+    if kind == "data" and name.lower().endswith(".npz"):
+        raise ValueError(f"no data is called {name!r}: write arrays:{name}")
+    if kind == "data" and Path(name).is_dir():
+        raise ValueError(f"no data is called {name!r}: write imagefolder:{name}")
 
     known = ", ".join(sorted(table)) or "none yet"
     hint = did_you_mean(name, table, ".")

@@ -105,8 +105,12 @@ def split_name(kind: str, text: str) -> tuple[str, str]:
     """Split name:settings, or package.module:name,settings for a method of your own."""
     name, _, settings = text.partition(":")
     own = OWN.match(text)
-    if name.strip() not in table_of(kind) and own and text[own.end() :][:1] in ("", ","):
-        return own[0], text[own.end() + 1 :]
+    if name.strip() not in table_of(kind) and own:
+        following, rest = text[own.end() :][:1], text[own.end() + 1 :]
+        if following == ":":
+            raise ValueError(f"settings of your own follow a comma: write {own[0]},{rest}")
+        if following in ("", ","):
+            return own[0], rest
     return name.strip(), settings
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.half_intervals import interval_of_mean
+from toosure.page.half_intervals import PlusMinus, mean_over_seeds
 from toosure.page.run_verdict import RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
@@ -74,19 +74,13 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSett
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
-    """Judge the mean gap of several seeds; its interval includes the error of the examples.
-
-    All seeds are judged on the same examples, so averaging them does not reduce that error.
-    """
+    """Judge the mean gap of several seeds."""
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     if not judged:
         return verdicts[0]
-    gaps = np.array([verdict.gap for verdict in judged])
-    mean = float(gaps.mean())
-    half = math.sqrt(float(np.mean([verdict.half_width**2 for verdict in judged])))
-    if len(gaps) > 1:
-        half = math.hypot(half, float(interval_of_mean(gaps[:, None])[0]))
-
+    mean, half = mean_over_seeds(
+        [PlusMinus(verdict.gap, verdict.half_width) for verdict in judged]
+    )
     n = min(verdict.n for verdict in judged)
     kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)
     sentence += f", over {len(judged)} {plural(len(judged), 'seed')}"

@@ -10,15 +10,16 @@ from made_runs import make_run, row
 from toosure.page.decision import decide
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import conclusion_of, report
+from toosure.page.sections.comparison import comparison
 from toosure.page.sections.summary import summary
 from toosure.runs import RunWriter, find_runs
 
 
-def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, **more):
+def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, data=None, **more):
     """Write a run with a last NLL."""
     path = make_run(
         folder / f"{name}{seed}",
-        {"optimizer": name, "seed": seed},
+        {"optimizer": name, "seed": seed} | ({"data": data} if data else {}),
         accuracy=accuracy,
         gap=gap,
         **more,
@@ -97,6 +98,23 @@ def test_bars_lie_where_the_numbers_are(tmp_path):
     assert float(left) == pytest.approx(float(zero), abs=0.2)
     assert float(other_left) + float(other_width) == pytest.approx(float(zero), abs=0.2)
     assert float(width) == pytest.approx(float(other_width), abs=0.3)
+
+
+def test_each_data_set_has_a_decision_of_its_own(tmp_path):
+    for data, nlls in (("digits", (0.6, 0.5)), ("mnist:train=400", (0.1, 0.2))):
+        for optimizer, nll in zip(("sgd", "sam"), nlls, strict=True):
+            write(tmp_path / data[:5], optimizer, nll, data=data)
+    page = PageRuns(find_runs(tmp_path))
+    titles = [decide(part).title for part in page.by_data_set.values()]
+    assert [title.partition(":")[0] for title in titles] == ["Take sam, digits", "Take sgd, mnist"]
+    assert all("of 2 settings" in decide(part).reason for part in page.by_data_set.values())
+
+    html = report(tmp_path)
+    assert html.count("<h1>") == 1 and "2 data sets, each with its own decision" in html
+    ranking, compared = summary(page), comparison(page)
+    assert ranking.count("taken") == 2 and ranking.count('<table class="sortable">') == 2
+    bold = re.findall(r"<strong>(0\.\d+)</strong>", compared)
+    assert {"0.500", "0.100"} <= set(bold)  # the lowest NLL of each
 
 
 def scaling(path, before, after):

@@ -108,7 +108,7 @@ def test_only_the_same_examples_are_compared(compared):
     back = comparison.difference("sgd:lr=0.1", "sam:lr=0.1")
     assert back["ece"].value == pytest.approx(-found["ece"].value)
     html = differences(compared)
-    assert "Without such predictions: muon." in html and 'class="gain"' in html
+    assert "Without predictions of these examples: muon." in html and 'class="gain"' in html
 
 
 def test_what_helped_is_sorted_by_gain_and_a_temperature_costs_nothing(compared):

@@ -1,7 +1,7 @@
 """Which setting to take, how honest it is, and what to do next: the first screen in sentences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -14,6 +14,7 @@ from toosure.page.run_verdict import headline
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
+from toosure.sentences import listed
 from toosure.verdicts import plural
 
 WEAK_GAIN = 0.1  # points of ECE; a smaller gain is not mentioned
@@ -32,7 +33,10 @@ class Decision:
 
 
 def decide(page: PageRuns) -> Decision:
-    """Take the setting with the lowest validation NLL among those not clearly less accurate."""
+    """Take the setting with the lowest validation NLL among those not clearly less accurate.
+
+    All settings must be of one data set (`PageRuns.by_data_set`).
+    """
     if len(page.ranked_settings) == 1:
         only = page.ranked_settings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
@@ -54,6 +58,18 @@ def decide(page: PageRuns) -> Decision:
         left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
         reason += f" {left_out} ended early or have no validation data, and are left out."
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
+
+
+def title_of(page: PageRuns) -> str:
+    """Return the title of a page: its decision, or its data sets if there are several."""
+    parts = page.by_data_set
+    if len(parts) == 1:
+        return decide(page).title
+    return f"{len(parts)} data sets, each with its own decision: {listed(named(parts), 3)}"
+
+
+def named(data_sets: Iterable[str]) -> list[str]:
+    return [name or "data without a name" for name in data_sets]
 
 
 def way_to_a_ranking(page: PageRuns) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,11 @@ class RankedSetting:
     @property
     def label(self) -> str:
         return self.group.label
+
+    @property
+    def data(self) -> str:
+        """The data set that its runs name, without settings; empty if they name none."""
+        return data_set_of(self.group.runs[0].config)
 
     @property
     def nll(self) -> float:
@@ -105,6 +111,17 @@ def rank_settings(
         return not setting.is_ranked, nll, ece
 
     return sorted(settings, key=order)
+
+
+def data_set_of(config: Mapping[str, Any]) -> str:
+    """Return the data set that a config names: its name, and its path if it has one.
+
+    >>> data_set_of({"data": "digits:train=400"}), data_set_of({"data": "imagefolder:cats,size=8"})
+    ('digits', 'imagefolder:cats')
+    """
+    name, _, rest = str(config.get("data") or "").partition(":")
+    places = [part.removeprefix("path=") for part in rest.split(",")]
+    return ":".join([name, *(place for place in places if place and "=" not in place)])
 
 
 def last_value(run: Run, key: str) -> float | None:

@@ -137,7 +137,7 @@ def test_a_wrong_baseline_is_named_before_anything_is_judged(runs, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(runs[0].path, folder)
     before = (folder / "shifts.json").read_bytes()
-    words = ("evaluate", folder, "--shifts", "--images", 7, "--baseline", tmp_path / "none")
+    words = ("evaluate", folder, "--shifts", "--images", 30, "--baseline", tmp_path / "none")
     result = toosure(*words)
     assert result.exit_code == 2 and "needs the folder of a run; got" in result.output
     assert (folder / "shifts.json").read_bytes() == before

@@ -90,6 +90,15 @@ def test_the_page_warns_of_a_controller_that_failed(key, tmp_path):
     assert "the controller" in warnings(PageRuns([Run(tmp_path / "failed")]))
 
 
+@pytest.mark.parametrize(("examples", "said"), [(99, True), (200, False)])
+def test_the_page_warns_of_a_small_control_split(examples, said, tmp_path):
+    with RunWriter(tmp_path / "small", {"control": "radius"}) as writer:
+        writer.append({"step": 20, "control/rho": 0.05, "control/examples": examples})
+        writer.set_status("complete", 20)
+    page = PageRuns([Run(tmp_path / "small")])
+    assert (f"the control split has {examples} examples" in warnings(page)) is said
+
+
 def test_the_page_says_nothing_of_a_controller_that_is_right_at_its_bound(tmp_path):
     row = {"control/at_bound": 1, "control/band": 2.0, "control/standard_error": 0.02}
     for error, said in ((0.03, False), (0.05, True)):

@@ -84,9 +84,7 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     if not judged:
         return verdicts[0]
-    mean, half = mean_over_seeds(
-        [PlusMinus(verdict.gap, verdict.half_width) for verdict in judged]
-    )
+    mean, half = mean_over_seeds([PlusMinus(verdict.gap, verdict.half_width) for verdict in judged])
     n = min(verdict.n for verdict in judged)
     kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)
     sentence += f", over {len(judged)} {plural(len(judged), 'seed')}"

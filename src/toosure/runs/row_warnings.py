@@ -8,7 +8,7 @@ GAVE_UP = "the controller gave up: its moves worked the wrong way round, or too 
 FEW_EXAMPLES = 200  # of a control split: with fewer, its standard error hides what is steered by
 NOISY = (
     "the control split has {} examples: what the controller saw is mostly noise; give it more than "
-    "{}, as in `--control radius:size=500`, or steer on more data"
+    "{}, as in `--control radius:size=300`, or steer on more data"
 )
 AT_BOUND = "the controller is at its bound: it does not reach what it steers to"
 

@@ -1,6 +1,7 @@
 """The first screen: which setting to take, how honest it is, what next; then all in one order."""
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -50,8 +51,9 @@ def decision_and_ranking(page: PageRuns, heading: str) -> str:
 
 
 def unbroken(sentence: str) -> str:
-    """Return a headline whose hyphens do not end a line."""
-    return prose(sentence).replace("-confident", "-&NoBreak;confident")
+    """Return a headline whose hyphens do not end a line; long names break after a comma or colon."""
+    text = prose(sentence).replace("-confident", "-&NoBreak;confident")
+    return re.sub(r"([,:])(?=\S)", r"\1<wbr>", text)
 
 
 def ranking(page: PageRuns, decision: Decision) -> str:

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from made_runs import make_run, row
 
-from toosure.page.decision import decide
+from toosure.page.decision import NO_VALIDATION, decide
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import conclusion_of, report
 from toosure.page.sections.comparison import comparison
+from toosure.page.sections.phase import phase
+from toosure.page.sections.provenance import warnings
 from toosure.page.sections.summary import summary
+from toosure.page.sections.trajectories import trajectories
 from toosure.runs import RunWriter, find_runs
+from toosure.runs.run import SAME_EXAMPLES
 
 
 def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, data=None, **more):
@@ -174,6 +178,26 @@ def test_what_next_where_nothing_can_be_ranked(tmp_path):
         make_run(tmp_path / f"{name}2", {"optimizer": f"{name}:lr=9"}, status="diverged")
     (step,) = decide(PageRuns(find_runs(tmp_path))).steps
     assert step.startswith("Read the warnings")
+
+
+def test_a_run_without_validation_data_says_so(tmp_path):
+    make_run(tmp_path / "a", {"optimizer": "sgd"}, splits=("train",))
+    page = PageRuns(find_runs(tmp_path))
+    assert decide(page).steps == (NO_VALIDATION,)
+    lines, portrait = trajectories(page), phase(page)
+    assert "no run has validation data" in lines and 'data-value="val"' not in lines + portrait
+    assert "train, rank" in portrait and "val, rank" not in portrait
+
+
+def test_validation_by_the_training_examples_is_told(tmp_path):
+    path = make_run(tmp_path / "a", {"optimizer": "sgd"})
+    notes = {split: {"examples": 9, "sha256": "ab"} for split in ("train", "val")}
+    (path / "examples.json").write_text(json.dumps(notes))
+    page = PageRuns(find_runs(tmp_path))
+    decision = decide(page)
+    assert "(training data)" in decision.title and decision.steps == (NO_VALIDATION,)
+    assert SAME_EXAMPLES in warnings(page)
+    assert "but they are the training data" in trajectories(page)
 
 
 def test_a_conclusion_beside_the_runs_comes_first(tmp_path):

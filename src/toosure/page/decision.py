@@ -18,6 +18,10 @@ from toosure.sentences import listed
 from toosure.verdicts import plural
 
 WEAK_GAIN = 0.1  # points of ECE; a smaller gain is not mentioned
+NO_VALIDATION = (
+    "Measure validation data, as with `--data digits:val=200`: on its training data every network "
+    "looks honest."
+)
 SCALING = ("temperature", "ece", "ece_after")
 
 
@@ -74,8 +78,8 @@ def named(data_sets: Iterable[str]) -> list[str]:
 
 def way_to_a_ranking(page: PageRuns) -> str:
     """Return what to do if no setting can be ranked."""
-    if all(run.training_only for run in page.runs):
-        return "Measure validation data: on its training data every network looks honest."
+    if page.training_only:
+        return NO_VALIDATION
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
@@ -141,6 +145,8 @@ def correction(chosen: RankedSetting) -> str:
     verdict = chosen.verdict
     if not runs:
         return "Repeat it with a smaller learning rate."
+    if verdict.training_only:
+        return NO_VALIDATION
 
     is_running = any(run.status == "running" for run in runs)
     if verdict.kind == "none":

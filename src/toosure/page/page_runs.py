@@ -83,6 +83,11 @@ class PageRuns:
         """The quantities that have a panel: those that some run measured."""
         return panel_keys(self.runs)
 
+    @property
+    def training_only(self) -> bool:
+        """Whether no run has validation data, or only its training data under that name."""
+        return all(run.training_only for run in self.runs)
+
     @cached_property
     def comparison(self) -> SettingComparison | None:
         """The settings on the same examples, with resampled scores; None if there are none."""

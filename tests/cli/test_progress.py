@@ -153,12 +153,9 @@ def test_a_slow_measurement_is_announced(seconds, said, capsys):
 
 
 def test_a_run_says_when_a_measurement_begins(tmp_path):
-    class Listener(ProgressListener):
-        heard = []
-
-        def measuring(self, step):
-            self.heard.append(step)
-
+    heard = []
+    listener = ProgressListener()
+    listener.measuring = heard.append
     (config,) = configs(steps=[4], every=[2])
-    train(config, tmp_path, CPU, Listener())
-    assert Listener.heard == [2, 4]
+    train(config, tmp_path, CPU, listener)
+    assert heard == [2, 4]

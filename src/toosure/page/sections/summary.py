@@ -51,7 +51,7 @@ def decision_and_ranking(page: PageRuns, heading: str) -> str:
 
 
 def unbroken(sentence: str) -> str:
-    """Return a headline whose hyphens do not end a line; long names break after a comma or colon."""
+    """Return a headline: no hyphen ends a line, and names may break after a comma or colon."""
     text = prose(sentence).replace("-confident", "-&NoBreak;confident")
     return re.sub(r"([,:])(?=\S)", r"\1<wbr>", text)
 

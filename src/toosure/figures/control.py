@@ -89,8 +89,10 @@ def events_of(run: Measured, key: str, drawn: dict[str, Any]) -> list[dict[str, 
     """Return a mark on the line of an actuator where the controller gave up, and where it held."""
     marks = []
     for flag, (symbol, text) in EVENTS.items():
-        raised = np.asarray(run.columns.get(flag, ()), dtype=float) == 1
-        places = np.flatnonzero(raised & np.isfinite(run.columns[key])) if raised.any() else ()
+        if not has(run, flag):
+            continue
+        raised = np.asarray(run.columns[flag], dtype=float) == 1
+        places = np.flatnonzero(raised & np.isfinite(run.columns[key]))
         if not len(places):
             continue
         first = slice(places[0], places[0] + 1)

@@ -27,13 +27,14 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
     The text refers to them by the name of the folder.
     """
     parts = [f"# {plain(title_of(page))}", plain(page.conclusion)]
+    several = len(page.by_data_set) > 1
     for name, part in page.by_data_set.items():
         decision = decide(part)
-        if len(page.by_data_set) > 1:
+        if several:
             parts.append(f"## {plain(*named([name]))}: {plain(decision.title)}")
         parts += [plain(decision.reason)]
         parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
-        parts += ["## Ranking", ranking_table(part.ranked_settings)]
+        parts += ["### Ranking" if several else "## Ranking", ranking_table(part.ranked_settings)]
     if page.comparison is not None:
         parts += ["## Differences on the same examples", difference_note(page, page.comparison)]
         parts += [difference_table(page, page.comparison)]

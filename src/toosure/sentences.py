@@ -17,6 +17,15 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", cutoff: f
     return f"; did you mean {spellings[close[0]]!r}?" if close else otherwise
 
 
+def every_steps(count: int) -> str:
+    """Say how often something is done.
+
+    >>> every_steps(1), every_steps(2000)
+    ('at every step', 'every 2,000 steps')
+    """
+    return "at every step" if count == 1 else f"every {count:,} steps"
+
+
 def listed(names: Iterable[str], show: int = 5) -> str:
     """Return names after each other; of many the first, and how many more there are.
 

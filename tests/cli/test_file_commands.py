@@ -219,7 +219,7 @@ def test_compare(files):
     assert result.stdout.startswith("calm.npz is better in NLL, ECE and smECE than sure.npz")
     assert "same rows by their labels" in result.stdout and "page: " in result.stderr
     text = page.read_text(encoding="utf-8")
-    assert "Calm.npz is better in NLL, ECE and smECE" in text and "Differences" in text
+    assert ">calm.npz is better in NLL, ECE and smECE" in text and "Differences" in text
 
     found = json.loads(toosure("compare", files / "sure.npz", files / "calm.npz", "--json").stdout)
     assert found["kind"] == "better" and found["differences"]["ece"]["high"] < 0

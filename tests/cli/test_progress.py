@@ -12,7 +12,7 @@ from toosure.cli import side_by_side
 from toosure.cli.progress import ProgressBar, RowPrinter, figures, listener_for_runs
 from toosure.cli.side_by_side import SweepBars, SweepLog
 from toosure.config import sweep_of
-from toosure.train import train
+from toosure.train import ProgressListener, train
 
 
 class Clock:
@@ -140,3 +140,22 @@ def test_a_log_says_that_the_start_is_being_measured(capsys):
         assert ("measuring step 0 ..." in capsys.readouterr().out) == expected
     RowPrinter(1).begin(config, Path("a"), 3)  # resumed
     assert "measuring" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(14.5, True), (0.2, False)])
+def test_a_slow_measurement_is_announced(seconds, said, capsys):
+    (config,) = sweep_of(steps=[4])
+    show = RowPrinter(1)
+    show.begin(config, Path("a"), 3)
+    show.row({"step": 0, "seconds_measuring": seconds})
+    show.measuring(2)
+    assert ("measuring step 2, about 14 s ..." in capsys.readouterr().out) is said
+
+
+def test_a_run_says_when_a_measurement_begins(tmp_path):
+    heard = []
+    listener = ProgressListener()
+    listener.measuring = heard.append
+    (config,) = configs(steps=[4], every=[2])
+    train(config, tmp_path, CPU, listener)
+    assert heard == [2, 4]

@@ -85,6 +85,15 @@ def test_files_of_one_name_are_told_apart_and_earlier_sets_stay(runs, tmp_path):
     assert "no longer there, as judged on other images: noise, mine" in others.stderr
 
 
+def test_more_images_are_not_replaced_by_fewer(runs, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0].path, folder)
+    kept = (folder / "shifts.json").read_text()  # of 20 images
+    result = toosure("evaluate", folder, "--shifts", "--images", 10)
+    assert result.exit_code == 2 and "judged on 20 images" in " ".join(result.output.split())
+    assert (folder / "shifts.json").read_text() == kept
+
+
 def test_a_baseline_without_errors_gives_no_ratio(runs, tmp_path):
     perfect = tmp_path / "perfect"
     shutil.copytree(runs[0].path, perfect)
@@ -128,7 +137,7 @@ def test_a_wrong_baseline_is_named_before_anything_is_judged(runs, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(runs[0].path, folder)
     before = (folder / "shifts.json").read_bytes()
-    words = ("evaluate", folder, "--shifts", "--images", 7, "--baseline", tmp_path / "none")
+    words = ("evaluate", folder, "--shifts", "--images", 30, "--baseline", tmp_path / "none")
     result = toosure(*words)
     assert result.exit_code == 2 and "needs the folder of a run; got" in result.output
     assert (folder / "shifts.json").read_bytes() == before

@@ -102,7 +102,7 @@ def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
     assert loss.gamma == pytest.approx(2.0 * math.exp(0.5 * reading.error))
     assert set(control.report()) == {
         *("control/gamma", "control/gap", "control/standard_error", "control/acted"),
-        *("control/look_seconds", "control/band", "control/at_bound"),
+        *("control/look_seconds", "control/band", "control/at_bound", "control/examples"),
     }
     assert control.report()["control/look_seconds"] == control.look_seconds[0] > 0
 

@@ -37,6 +37,21 @@ def test_the_figure_has_the_sensor_its_dead_band_and_the_actuator(steered):
     assert list(rho.x) == [10, 20]
 
 
+def test_where_it_gave_up_and_where_it_held_is_marked(tmp_path):
+    with RunWriter(tmp_path / "events", {"control": "radius"}) as writer:
+        for step in range(10, 60, 10):
+            row = {"step": step, "control/rho": step / 100, "control/log_temperature": 0.1}
+            gave_up = {"control/gave_up": 1} if step >= 30 else {}
+            writer.append(row | gave_up | {"control/held": int(step >= 50)})
+    run = Run(tmp_path / "events")
+    *_, gave_up, held = control_figure([run]).data
+    assert (list(gave_up.x), list(gave_up.y), gave_up.marker.symbol) == ([30], [0.3], "x")
+    assert (list(held.x), list(held.y), held.marker.symbol) == ([50], [0.5], "square")
+    text = control(PageRuns([run]))
+    assert "At a cross it gave up" in text and "From a square on" in text
+    assert 'class="plot" style="height: 520px"' in text  # of two panels
+
+
 def test_long_runs_are_thinned():
     step = np.arange(5000)
     columns = {"step": step, "control/rho": 0.1 + step, "control/gap": np.sin(step)}
@@ -73,6 +88,15 @@ def test_the_page_warns_of_a_controller_that_failed(key, tmp_path):
         writer.append({"step": 20, "control/rho": 0.05, f"control/{key}": 1})
         writer.set_status("complete", 20)
     assert "the controller" in warnings(PageRuns([Run(tmp_path / "failed")]))
+
+
+@pytest.mark.parametrize(("examples", "said"), [(99, True), (200, False)])
+def test_the_page_warns_of_a_small_control_split(examples, said, tmp_path):
+    with RunWriter(tmp_path / "small", {"control": "radius"}) as writer:
+        writer.append({"step": 20, "control/rho": 0.05, "control/examples": examples})
+        writer.set_status("complete", 20)
+    page = PageRuns([Run(tmp_path / "small")])
+    assert (f"the control split has {examples} examples" in warnings(page)) is said
 
 
 def test_the_page_says_nothing_of_a_controller_that_is_right_at_its_bound(tmp_path):

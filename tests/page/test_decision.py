@@ -7,18 +7,23 @@ import numpy as np
 import pytest
 from made_runs import make_run, row
 
-from toosure.page.decision import decide
+from toosure.page.decision import NO_VALIDATION, decide
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import conclusion_of, report
+from toosure.page.sections.comparison import comparison
+from toosure.page.sections.phase import phase
+from toosure.page.sections.provenance import warnings
 from toosure.page.sections.summary import summary
+from toosure.page.sections.trajectories import trajectories
 from toosure.runs import RunWriter, find_runs
+from toosure.runs.run import SAME_EXAMPLES
 
 
-def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, **more):
+def write(folder, name, nll, accuracy=0.8, gap=0.1, seed=0, data=None, **more):
     """Write a run with a last NLL."""
     path = make_run(
         folder / f"{name}{seed}",
-        {"optimizer": name, "seed": seed},
+        {"optimizer": name, "seed": seed} | ({"data": data} if data else {}),
         accuracy=accuracy,
         gap=gap,
         **more,
@@ -99,6 +104,23 @@ def test_bars_lie_where_the_numbers_are(tmp_path):
     assert float(width) == pytest.approx(float(other_width), abs=0.3)
 
 
+def test_each_data_set_has_a_decision_of_its_own(tmp_path):
+    for data, nlls in (("digits", (0.6, 0.5)), ("mnist:train=400", (0.1, 0.2))):
+        for optimizer, nll in zip(("sgd", "sam"), nlls, strict=True):
+            write(tmp_path / data[:5], optimizer, nll, data=data)
+    page = PageRuns(find_runs(tmp_path))
+    titles = [decide(part).title for part in page.by_data_set.values()]
+    assert [title.partition(":")[0] for title in titles] == ["Take sam, digits", "Take sgd, mnist"]
+    assert all("of 2 settings" in decide(part).reason for part in page.by_data_set.values())
+
+    html = report(tmp_path)
+    assert html.count("<h1>") == 1 and "2 data sets, each with its own decision" in html
+    ranking, compared = summary(page), comparison(page)
+    assert ranking.count("taken") == 2 and ranking.count('<table class="sortable">') == 2
+    bold = re.findall(r"<strong>(0\.\d+)</strong>", compared)
+    assert {"0.500", "0.100"} <= set(bold)  # the lowest NLL of each
+
+
 def scaling(path, before, after):
     numbers = {"temperature": 2.0, "ece": before, "ece_after": after}
     (path / "temperature.json").write_text(json.dumps(numbers | {"nll": 1, "nll_after": 1, "n": 9}))
@@ -159,6 +181,26 @@ def test_what_next_where_nothing_can_be_ranked(tmp_path):
         make_run(tmp_path / f"{name}2", {"optimizer": f"{name}:lr=9"}, status="diverged")
     (step,) = decide(PageRuns(find_runs(tmp_path))).steps
     assert step.startswith("Read the warnings")
+
+
+def test_a_run_without_validation_data_says_so(tmp_path):
+    make_run(tmp_path / "a", {"optimizer": "sgd"}, splits=("train",))
+    page = PageRuns(find_runs(tmp_path))
+    assert decide(page).steps == (NO_VALIDATION,)
+    lines, portrait = trajectories(page), phase(page)
+    assert "no run has validation data" in lines and 'data-value="val"' not in lines + portrait
+    assert "train, rank" in portrait and "val, rank" not in portrait
+
+
+def test_validation_by_the_training_examples_is_told(tmp_path):
+    path = make_run(tmp_path / "a", {"optimizer": "sgd"})
+    notes = {split: {"examples": 9, "sha256": "ab"} for split in ("train", "val")}
+    (path / "examples.json").write_text(json.dumps(notes))
+    page = PageRuns(find_runs(tmp_path))
+    decision = decide(page)
+    assert "(training data)" in decision.title and decision.steps == (NO_VALIDATION,)
+    assert SAME_EXAMPLES in warnings(page)
+    assert "but they are the training data" in trajectories(page)
 
 
 def test_a_conclusion_beside_the_runs_comes_first(tmp_path):

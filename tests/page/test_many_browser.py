@@ -6,6 +6,7 @@ from made_runs import make_run
 
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
+from toosure.page.tables import LONG
 from toosure.runs import find_runs
 from waiting import wait_until
 
@@ -40,6 +41,17 @@ def rows_shown(ask):
         "[...document.querySelectorAll('#ranking tbody tr')].filter(r => !r.hidden)"
         ".map(r => r.dataset.label)"
     )
+
+
+def test_a_ranking_that_scrolls_down_is_not_cut_off_at_its_side(visit, ask, tmp_path):
+    for place in range(LONG + 1):
+        optimizer = f"sgd:lr={0.1 + place},momentum=0.9,weight_decay=0.0005,rho=1"
+        config = {"optimizer": optimizer, "model": "resnet20:width=32" if place % 2 else "vgg16"}
+        make_run(tmp_path / "runs" / str(place), config, steps=[0, 10], gap=0.1)
+    (tmp_path / "page.html").write_text(report(tmp_path / "runs"), encoding="utf-8")
+    visit((tmp_path / "page.html").as_uri(), 1400)
+    box = "document.querySelector('#ranking .tall')"
+    assert ask(f"{box}.scrollWidth <= {box}.clientWidth")
 
 
 def seek(browser, text):

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from toosure.evaluate import evaluate
+from toosure.evaluate.paired import compare
+from toosure.evaluate.subgroups import subgroups
 from toosure.figures import DARK, confidence_histogram, reliability_diagram
 from toosure.metrics import reliability_from_confidence
 from toosure.page.evaluation import evaluation_page
 from toosure.page.html import figure, page
 from toosure.page.tables import table
+from toosure.page.two_models import comparison_page
 from toosure.predictions import from_confidence, from_logits
 
 NASTY = '</script><img src=x onerror="alert(1)">&'
@@ -61,6 +64,30 @@ def test_confidences_alone_have_no_class_table():
     html = evaluation_page(evaluate(from_confidence([0.9, 0.6, 0.8], [True, False, True])))
     assert "Every class" not in html
     assert "needs the probability of every class" in html
+
+
+@pytest.mark.parametrize("top_label", [True, False])
+def test_subgroups_are_a_table_like_that_of_the_terminal(top_label):
+    generator = np.random.default_rng(0)
+    logits, site = generator.normal(0, 3, (400, 2)), np.repeat(["a", NASTY], 200)
+    labels = generator.integers(0, 2, 400)
+    predictions = replace(from_logits(logits, labels), extras={"site": site})
+    by = subgroups(predictions, "site", top_label=top_label)
+    html = evaluation_page(evaluate(predictions), by)
+    assert NASTY not in html and "<h2>By site</h2>" in html and "groups together" in html
+    assert ("P(class 1), %" in html) is not top_label
+    gap = by.groups[0].gap
+    assert f"<small>{100 * gap.low:+.1f} to {100 * gap.high:+.1f}</small>" in html.replace("−", "-")
+
+
+def test_a_name_keeps_its_letters_at_the_start_of_a_sentence():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 400)
+    calm = from_logits(2 * np.eye(3)[labels] + generator.normal(size=(400, 3)), labels)
+    noise = from_logits(generator.normal(size=(400, 3)), labels)
+    for source, start in (("preds.csv", "preds.csv is better"), ("", "The second is better")):
+        html = comparison_page(compare(noise, replace(calm, source=source), samples=200))
+        assert f">{start}" in html
 
 
 def test_diagram_shows_the_filled_bins_and_their_intervals():

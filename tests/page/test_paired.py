@@ -16,7 +16,7 @@ from toosure.page.paired import SettingScores, seed_half
 from toosure.page.replicas import KEYS, example_scores, replicas_of
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import differences
-from toosure.page.sections.improvements import improvements
+from toosure.page.sections.improvements import calibrator_improvements, improvements
 from toosure.posthoc.temperature_effect import temperature_scaling
 from toosure.runs import find_runs
 
@@ -108,13 +108,31 @@ def test_only_the_same_examples_are_compared(compared):
     back = comparison.difference("sgd:lr=0.1", "sam:lr=0.1")
     assert back["ece"].value == pytest.approx(-found["ece"].value)
     html = differences(compared)
-    assert "Without such predictions: muon." in html and 'class="gain"' in html
+    assert "Without predictions of these examples: muon." in html and 'class="gain"' in html
 
 
 def test_what_helped_is_sorted_by_gain_and_a_temperature_costs_nothing(compared):
     html = improvements(compared)
     assert "sgd:<wbr>lr=0.1,<wbr> with temperature" in html and "unchanged" in html
     assert html.index("sam:<wbr>lr=0.1") > 0 and "1.00 ×" in html
+
+
+def test_the_gain_by_a_temperature_is_the_mean_over_seeds(tmp_path):
+    for seed, scale in enumerate((1.0, 2.0, 4.0)):
+        path = make_run(tmp_path / str(seed), {"optimizer": "sgd:lr=0.1", "seed": seed})
+        write_predictions(path, scale, seed=seed)
+    page = PageRuns(find_runs(tmp_path))
+    changes = [scaling_effect(run).change for run in page.runs]
+    (gain,) = calibrator_improvements(page.ranked_settings[0])
+    assert gain.ece.value == pytest.approx(np.mean([each.value for each in changes]))
+    spread = interval_of_mean(np.array([[each.value] for each in changes]))[0]
+    assert gain.ece.half_width > spread > 2 * max(each.half_width for each in changes)
+    mean = np.mean([run.scaling["temperature"] for run in page.runs])
+    assert gain.name.endswith(f"with temperature {mean:.2f}") and gain.note.endswith(", 3 seeds")
+
+    (page.runs[2].path / "temperature.json").unlink()
+    (gain,) = calibrator_improvements(PageRuns(find_runs(tmp_path)).ranked_settings[0])
+    assert gain.note == "on test data, 2 of 3 seeds"
 
 
 def test_nothing_is_compared_without_predictions(runs_folder):

@@ -72,6 +72,13 @@ def test_the_section_has_figures_and_tables(runs):
     assert ">66.7<" not in text and "on other images than the reference there is no mCE" in text
 
 
+def test_seeds_judged_on_other_images_are_not_averaged(runs, tmp_path):
+    few = judged(tmp_path / "few", "sgd:lr=0.1", record_of(0.1, images=20), seed=2)
+    text = shifts(PageRuns([*runs, few]))
+    assert "Left out: 1 run judged on other images" in text and "Test images: 50 of 100." in text
+    assert ">100.0<" in text and ">66.7<" in text  # as without it
+
+
 def test_one_run_has_a_mean_error_that_is_said_to_be_plain(runs):
     text = shifts(PageRuns(runs[:1]))
     assert "not divided by that of another run" in text and ">40.00<" in text

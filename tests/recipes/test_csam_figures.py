@@ -265,6 +265,14 @@ def test_kept_scores_draw_figure_1(tmp_path):
     assert max(bars[2].y) == pytest.approx(70)  # accuracy in the one bin that is filled
 
 
+def test_a_missing_bar_is_explained_where_one_is_missing():
+    whole = dict.fromkeys(figures.DRAWN_ERRORS, 5.0)
+    networks = {"cifar10": {"ResNet-20": {"SGD": whole, "SAM": whole}}}
+    assert figures.missing_bars(networks) == ""
+    networks["cifar10"]["ResNet-56"] = {"SGD": {"raw": 5.0}, "SAM": whole}
+    assert "A bar is missing where" in figures.missing_bars(networks)
+
+
 def test_a_name_has_one_colour_and_stands_in_the_legend_once():
     panel = Panel("one", "x", "y", [Curve("a", [0, 1], [1, 2]), Curve("b", [0, 1], [2, 1])])
     drawing = draw([[panel, replace(panel, title="two")]])

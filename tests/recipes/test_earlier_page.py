@@ -79,6 +79,9 @@ def test_sweeps_of_both_calls_are_listed_once(folder):
     both = page(folder, "certificates", earlier=first)
     rows = both.split("## Time and place")[1].strip().splitlines()[2:]
     assert [cells(row)[0] for row in rows] == ["fig1", "certificates"]
+    alone = page(folder, "fig1")
+    assert "| fig1 |" in alone.split("## Time and place")[1]
+    assert "| certificates |" not in alone.split("## Time and place")[1]
 
 
 def test_pages_of_other_data_and_of_earlier_formats(folder):

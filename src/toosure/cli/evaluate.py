@@ -178,7 +178,7 @@ def evaluate(
             results = measure_all(predictions, keys, settings, spinner)
             by_column = [subgroups(each, by, **settings) for each in predictions] if by else []
             if html:
-                write_page(results[0], html)
+                write_page(results[0], by_column[0] if by_column else None, html)
         verdicts = judge_all(conditions, results)
     except ValueError as error:
         fail(str(error))
@@ -279,8 +279,8 @@ def show(
         print_subgroups(group)
 
 
-def write_page(result: "Evaluation", path: Path) -> None:
+def write_page(result: "Evaluation", by: "Subgroups | None", path: Path) -> None:
     """Write the page of an evaluation; raise if it cannot be written."""
     from toosure.page.evaluation import evaluation_page
 
-    write_text(path, evaluation_page(result))
+    write_text(path, evaluation_page(result, by))

@@ -20,6 +20,7 @@ from toosure.runs.row_reader import Row
 from toosure.runs.storage import shown
 from toosure.train import ProgressListener
 
+SLOW_ROW = 3.0  # seconds; if the last row took longer, the next one is announced
 MAX_TABLE = 60  # a longer table is not printed
 
 
@@ -43,6 +44,7 @@ class RowPrinter(ProgressListener):
         self.count = count  # runs to train
         self.done = 0
         self.failures = 0
+        self.row_seconds = 0.0  # that measuring the last row took
         self.ended: list[Run] = []
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
@@ -55,7 +57,15 @@ class RowPrinter(ProgressListener):
         """The first measurement, which takes longest, has begun."""
         self.line("measuring step 0 ...")
 
+    def measuring(self, step: int) -> None:
+        if self.row_seconds > SLOW_ROW:
+            self.announce(f"measuring step {step}, about {self.row_seconds:.0f} s")
+
+    def announce(self, text: str) -> None:
+        self.line(f"{text} ...")
+
     def row(self, row: Row) -> None:
+        self.row_seconds = row.get("seconds_measuring") or 0.0
         self.line(f"step {row['step']:>6} of {self.total}  {figures(row)}")
 
     def message(self, message: str) -> None:
@@ -124,7 +134,11 @@ class ProgressBar(RowPrinter):
     def begin_measuring(self) -> None:
         pass  # the moving line shows it
 
+    def announce(self, text: str) -> None:
+        self.bar.update(self.task, figures=text)
+
     def row(self, row: Row) -> None:
+        self.row_seconds = row.get("seconds_measuring") or 0.0
         beside = 38 + 2 * len(str(self.total))  # columns of the bar, counts, pace and time left
         self.bar.update(self.task, figures=figures(row, self.bar.console.width - beside))
         self.tick(row["step"])

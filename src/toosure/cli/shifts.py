@@ -127,13 +127,21 @@ def by_name(folders: Sequence[Path]) -> dict[str, Path]:
 def check_run(folder: Path, runtime: "Runtime") -> None:
     """Raise unless a folder is a run that was judged on shifts, or can be."""
     from toosure.runs import Run
-    from toosure.train.shifts import can_be_judged, is_judged
+    from toosure.train.shifts import can_be_judged, is_judged, more_images_before
 
     if not (folder / "config.json").is_file():
         raise ValueError(f"--shifts needs the folder of a run; got {folder}")
     run = Run(folder)
     assert runtime.shifts is not None
-    if not is_judged(run, runtime.shifts) and not can_be_judged(run):
+    if is_judged(run, runtime.shifts):
+        return
+    before = more_images_before(run, runtime.shifts)
+    if before:
+        raise ValueError(
+            f"{folder} was judged on {before:,} images, and would lose that for fewer: leave "
+            f"--images out, or give {before} or more. To keep both, judge a copy of the folder"
+        )
+    if not can_be_judged(run):
         raise ValueError(
             f"{folder} cannot be judged on shifts: that takes a complete run (it is {run.status}) "
             "and its checkpoint. `toosure train --shift all` judges a run at its end"

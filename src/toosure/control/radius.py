@@ -19,6 +19,7 @@ from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
 from toosure.optim import SAM
 from toosure.processes.dtensor import processes_in, ranks_of, reduced
+from toosure.sentences import every_steps
 from toosure.watch.logits_model import as_logits_model, check_finite_inputs
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.split import logits_of
@@ -83,7 +84,7 @@ class RadiusControl:
 
         if not self.settings.ever_looks(self.every, steps):
             warnings.warn(
-                f"control never looks: a look every {self.every} steps, in a run of {steps}; give "
+                f"control never looks: a look {every_steps(self.every)}, in a run of {steps}; give "
                 "a smaller `every`",
                 stacklevel=2,
             )
@@ -195,6 +196,7 @@ class RadiusControl:
     def report(self) -> dict[str, float]:
         """Return the numbers of a row: the actuator, and what the last look found and did."""
         numbers = {f"control/{name}": value for name, value in self.actuator.values().items()}
+        numbers["control/examples"] = len(self.y)
         if self.reading is not None:
             if math.isfinite(self.reading.standard_error):  # else the error is unknown
                 numbers[f"control/{self.settings.sensor}"] = self.reading.error

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 SENSORS = ("control/log_temperature", "control/gap")
 ACTUATORS = ("control/rho", "control/gamma")
+EVENTS = {  # flags of rows, with their mark and what it says
+    "control/gave_up": ("x", "gave up, and set it back"),
+    "control/held": ("square", "held from here: the control split is trained on"),
+}
 MOVES = {-1: "lowered", 0: "left alone", 1: "raised"}
 
 
@@ -65,6 +69,9 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
     if key in SENSORS and acted is not None:
         traces[0] |= moves(values, acted, points)
 
+    if key in ACTUATORS:
+        traces += events_of(run, key, traces[0])
+
     errors = run.columns.get("control/standard_error")
     widths = run.columns.get("control/band")  # in standard errors
     if key in SENSORS and errors is not None and widths is not None:
@@ -76,6 +83,27 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
             del trace["hovertemplate"]
             traces.append(trace)
     return traces
+
+
+def events_of(run: Measured, key: str, drawn: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a mark on the line of an actuator where the controller gave up, and where it held."""
+    marks = []
+    for flag, (symbol, text) in EVENTS.items():
+        if not has(run, flag):
+            continue
+        raised = np.asarray(run.columns[flag], dtype=float) == 1
+        places = np.flatnonzero(raised & np.isfinite(run.columns[key]))
+        if not len(places):
+            continue
+        first = slice(places[0], places[0] + 1)
+        marker = {"symbol": symbol, "size": 10, "color": drawn["line"]["color"]}
+        template = f"{drawn['name']}<br>step %{{x:,}}: <b>{text}</b><extra></extra>"
+        marks.append(
+            drawn
+            | {"mode": "markers", "marker": marker, "hovertemplate": template}
+            | {"x": run.columns["step"][first], "y": run.columns[key][first]}
+        )
+    return marks
 
 
 def moves(values: np.ndarray, acted: np.ndarray, points: int) -> dict[str, Any]:

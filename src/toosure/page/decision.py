@@ -1,7 +1,7 @@
 """Which setting to take, how honest it is, and what to do next: the first screen in sentences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -14,9 +14,14 @@ from toosure.page.run_verdict import headline
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
+from toosure.sentences import listed
 from toosure.verdicts import plural
 
 WEAK_GAIN = 0.1  # points of ECE; a smaller gain is not mentioned
+NO_VALIDATION = (
+    "Measure validation data, as with `--data digits:val=200`: on its training data every network "
+    "looks honest."
+)
 SCALING = ("temperature", "ece", "ece_after")
 
 
@@ -32,7 +37,10 @@ class Decision:
 
 
 def decide(page: PageRuns) -> Decision:
-    """Take the setting with the lowest validation NLL among those not clearly less accurate."""
+    """Take the setting with the lowest validation NLL among those not clearly less accurate.
+
+    All settings must be of one data set (`PageRuns.by_data_set`).
+    """
     if len(page.ranked_settings) == 1:
         only = page.ranked_settings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
@@ -56,10 +64,22 @@ def decide(page: PageRuns) -> Decision:
     return Decision(chosen.verdict.kind, title, reason, next_steps(page, chosen), chosen)
 
 
+def title_of(page: PageRuns) -> str:
+    """Return the title of a page: its decision, or its data sets if there are several."""
+    parts = page.by_data_set
+    if len(parts) == 1:
+        return decide(page).title
+    return f"{len(parts)} data sets, each with its own decision: {listed(named(parts), 3)}"
+
+
+def named(data_sets: Iterable[str]) -> list[str]:
+    return [name or "data without a name" for name in data_sets]
+
+
 def way_to_a_ranking(page: PageRuns) -> str:
     """Return what to do if no setting can be ranked."""
-    if all(run.training_only for run in page.runs):
-        return "Measure validation data: on its training data every network looks honest."
+    if page.training_only:
+        return NO_VALIDATION
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
@@ -127,6 +147,8 @@ def correction(chosen: RankedSetting) -> str:
         return "Check its inputs and the model as it starts: they gave NaN before any step."
     if not runs:
         return "Repeat it with a smaller learning rate."
+    if verdict.training_only:
+        return NO_VALIDATION
 
     is_running = any(run.status == "running" for run in runs)
     if verdict.kind == "none":

@@ -6,23 +6,26 @@ from html import escape
 from toosure.evaluate import Estimate, Evaluation
 from toosure.evaluate.class_gaps import MIN_GAP
 from toosure.evaluate.class_one import OF_CLASS_ONE
+from toosure.evaluate.subgroups import Subgroups
 from toosure.evaluate.verdict import verdict
 from toosure.figures import confidence_histogram, probability_wording, reliability_diagram
 from toosure.page.class_table import class_table
 from toosure.page.html import figure, page, prose, section, tiles
 from toosure.page.number_text import printed
 from toosure.page.reliability_pair import marks_note
+from toosure.page.subgroup_table import subgroup_table
 from toosure.page.tables import table
 from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
 
-def evaluation_page(result: Evaluation) -> str:
-    """Return the self-contained page of an evaluation."""
+def evaluation_page(result: Evaluation, by: Subgroups | None = None) -> str:
+    """Return the self-contained page of an evaluation, with its subgroups if there are some."""
     sentence = verdict(result).sentence
     blocks = [
         headline(result),
         tiles(key_numbers(result)),
         figures(result),
+        subgroup_table(by) if by else "",
         metrics_tables(result),
         class_table(result) if result.per_class else "",
         footer(result),

@@ -1,6 +1,7 @@
 """Values with their 95 % intervals, of normal and of few values."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,16 @@ class ValueInterval(NamedTuple):
         """
         side = self.high - self.value if self.value < 0 else self.value - self.low
         return PlusMinus(self.value, round(side, 12) if math.isfinite(side) else math.inf)
+
+
+def mean_over_seeds(values: Sequence[PlusMinus]) -> PlusMinus:
+    """Return the mean of what several seeds found; its interval includes the error of the examples.
+
+    All seeds are judged on the same examples, so averaging them does not reduce that error.
+    """
+    found = np.array([[each.value] for each in values])
+    error = math.sqrt(float(np.mean([each.half_width**2 for each in values])))
+    return PlusMinus(float(found.mean()), math.hypot(error, float(interval_of_mean(found)[0])))
 
 
 def interval_of_mean(values: np.ndarray) -> np.ndarray:

@@ -105,12 +105,13 @@ def plot(
 
     Without a drawing, the scripts make it from the data of the page.
     """
-    source = ""
+    source = style = ""
     if drawing is not None:
+        style = f' style="height: {drawing.layout.height}px"' if drawing.layout.height else ""
         source = f'<script type="application/json">{in_script(drawing.to_json())}</script>'
     label = ". ".join(filter(None, (title, note)))
     return (
-        f'<div class="{" ".join(("plot", kind)).strip()}" role="img" tabindex="0" '
+        f'<div class="{" ".join(("plot", kind)).strip()}"{style} role="img" tabindex="0" '
         f'data-role="{escape(role)}" aria-label="{escape(label)}"></div>{source}'
     )
 

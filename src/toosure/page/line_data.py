@@ -67,6 +67,7 @@ def group_record(page: PageRuns, place: int) -> dict[str, Any]:
         "label": group.label,
         "colour": page.places[group.label] % len(PALETTE),
         "settings": settings_of(group.runs[0].config),
+        "data": setting.data,
         "ranked": setting.is_ranked,
         "numbers": {key: float(f"{value:.6g}") for key, value in numbers.items()},
     }

@@ -13,7 +13,7 @@ from toosure.figures import panel_keys, stability
 from toosure.figures.trajectory import NAMES, values_of
 from toosure.page.html import POLICY, in_script, page
 from toosure.page.page_runs import PageRuns
-from toosure.page.report import SCRIPTS, body, conclusion_of, html_of, title_of
+from toosure.page.report import SCRIPTS, body, conclusion_of, html_of, page_title
 from toosure.page.sections import SECTIONS
 from toosure.page.sections.moments import frames
 from toosure.runs import Run, RunFolder
@@ -92,7 +92,7 @@ class PageAnswers:
             '</div><ul id="alerts" class="alerts" role="alert" hidden></ul>'
         )
         inner = f'{bar}<div id="all">{self._inside(page_runs)}</div>'
-        title = title_of(page_runs) if runs else "toosure live"
+        title = page_title(page_runs) if runs else "toosure live"
         policy = f"{POLICY}; connect-src 'self'"
         return page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toosure.page.decision import decide
+from toosure.page.decision import decide, named, title_of
 from toosure.page.markdown_table import markdown_table
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -26,10 +26,15 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
 
     The text refers to them by the name of the folder.
     """
-    decision = decide(page)
-    parts = [f"# {plain(decision.title)}", plain(page.conclusion), plain(decision.reason)]
-    parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
-    parts += ["## Ranking", ranking_table(page.ranked_settings)]
+    parts = [f"# {plain(title_of(page))}", plain(page.conclusion)]
+    several = len(page.by_data_set) > 1
+    for name, part in page.by_data_set.items():
+        decision = decide(part)
+        if several:
+            parts.append(f"## {plain(*named([name]))}: {plain(decision.title)}")
+        parts += [plain(decision.reason)]
+        parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
+        parts += ["### Ranking" if several else "## Ranking", ranking_table(part.ranked_settings)]
     if page.comparison is not None:
         parts += ["## Differences on the same examples", difference_note(page, page.comparison)]
         parts += [difference_table(page, page.comparison)]

@@ -1,12 +1,12 @@
 """The runs of a page: grouped, named, ranked and compared, each computed once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
 from toosure.page.paired import SettingComparison, compare_settings
-from toosure.page.ranking import RankedSetting, rank_settings
+from toosure.page.ranking import RankedSetting, data_set_of, rank_settings
 from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
 
@@ -26,11 +26,34 @@ class PageRuns:
     source: str = ""
     conclusion: str = ""
     colours: Mapping[str, int] = field(default_factory=dict)
+    given_settings: Sequence[RankedSetting] = ()  # of a part of a page, with its labels
 
     @cached_property
     def ranked_settings(self) -> list[RankedSetting]:
-        """Every setting, in the one order of the page: by validation NLL."""
-        return rank_settings(group_runs(self.runs), self.verdicts)
+        """Every setting, in the one order of the page: data set by data set, by validation NLL."""
+        if self.given_settings:
+            return list(self.given_settings)
+        ranked = rank_settings(group_runs(self.runs), self.verdicts)
+        names = list(dict.fromkeys(data_set_of(run.config) for run in self.runs))
+        return sorted(ranked, key=lambda setting: names.index(setting.data))
+
+    @cached_property
+    def by_data_set(self) -> "dict[str, PageRuns]":
+        """The page in parts, by data set: numbers of different data cannot be ranked together."""
+        settings: dict[str, list[RankedSetting]] = {}
+        for setting in self.ranked_settings:
+            settings.setdefault(setting.data, []).append(setting)
+        if len(settings) < 2:
+            return dict.fromkeys(settings, self)
+        return {
+            name: replace(
+                self,
+                runs=[run for setting in own for run in setting.group.runs],
+                colours=self.places,
+                given_settings=own,
+            )
+            for name, own in settings.items()
+        }
 
     @cached_property
     def verdicts(self) -> dict[str, RunVerdict]:
@@ -59,6 +82,11 @@ class PageRuns:
     def panel_keys(self) -> list[str]:
         """The quantities that have a panel: those that some run measured."""
         return panel_keys(self.runs)
+
+    @property
+    def training_only(self) -> bool:
+        """Whether no run has validation data, or only its training data under that name."""
+        return all(run.training_only for run in self.runs)
 
     @cached_property
     def comparison(self) -> SettingComparison | None:

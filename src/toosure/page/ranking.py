@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.half_intervals import interval_of_mean
+from toosure.page.half_intervals import PlusMinus, mean_over_seeds
 from toosure.page.run_verdict import RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
@@ -33,6 +34,11 @@ class RankedSetting:
     @property
     def label(self) -> str:
         return self.group.label
+
+    @property
+    def data(self) -> str:
+        """The data set that its runs name, without settings; empty if they name none."""
+        return data_set_of(self.group.runs[0].config)
 
     @property
     def nll(self) -> float:
@@ -74,19 +80,11 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSett
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
-    """Judge the mean gap of several seeds; its interval includes the error of the examples.
-
-    All seeds are judged on the same examples, so averaging them does not reduce that error.
-    """
+    """Judge the mean gap of several seeds."""
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     if not judged:
         return verdicts[0]
-    gaps = np.array([verdict.gap for verdict in judged])
-    mean = float(gaps.mean())
-    half = math.sqrt(float(np.mean([verdict.half_width**2 for verdict in judged])))
-    if len(gaps) > 1:
-        half = math.hypot(half, float(interval_of_mean(gaps[:, None])[0]))
-
+    mean, half = mean_over_seeds([PlusMinus(verdict.gap, verdict.half_width) for verdict in judged])
     n = min(verdict.n for verdict in judged)
     kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)
     sentence += f", over {len(judged)} {plural(len(judged), 'seed')}"
@@ -111,6 +109,17 @@ def rank_settings(
         return not setting.is_ranked, nll, ece
 
     return sorted(settings, key=order)
+
+
+def data_set_of(config: Mapping[str, Any]) -> str:
+    """Return the data set that a config names: its name, and its path if it has one.
+
+    >>> data_set_of({"data": "digits:train=400"}), data_set_of({"data": "imagefolder:cats,size=8"})
+    ('digits', 'imagefolder:cats')
+    """
+    name, _, rest = str(config.get("data") or "").partition(":")
+    places = [part.removeprefix("path=") for part in rest.split(",")]
+    return ":".join([name, *(place for place in places if place and "=" not in place)])
 
 
 def last_value(run: Run, key: str) -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.style import PALETTE
-from toosure.page.decision import decide
+from toosure.page.decision import title_of
 from toosure.page.html import page
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections import SECTIONS
@@ -39,7 +39,7 @@ def runs_of_page(folder: str | Path) -> PageRuns:
 
 def html_of(page_runs: PageRuns) -> str:
     """Return the self-contained page of runs that were read."""
-    return page(title_of(page_runs), body(page_runs), more=SCRIPTS)
+    return page(page_title(page_runs), body(page_runs), more=SCRIPTS)
 
 
 def conclusion_of(runs: Sequence[Run]) -> str:
@@ -55,8 +55,8 @@ def conclusion_of(runs: Sequence[Run]) -> str:
     return printable(" ".join(text.split())[:MAX_CONCLUSION])
 
 
-def title_of(page_runs: PageRuns) -> str:
-    return f"{decide(page_runs).title} – {page_runs.source}"
+def page_title(page_runs: PageRuns) -> str:
+    return f"{title_of(page_runs)} – {page_runs.source}"
 
 
 def body(page_runs: PageRuns) -> str:

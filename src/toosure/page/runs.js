@@ -116,9 +116,10 @@
   function tradeoffFigure() {
     const { groups } = toosure.lines();
     const known = groups.map((group, i) => ({ ...group, i })).filter((group) => group.ranked && group.numbers.ece !== undefined && group.numbers.accuracy !== undefined && matches(group.i));
-    const front = [];
+    const fronts = new Map();  // by data set: numbers of different data cannot be compared
     for (const group of [...known].sort((a, b) => b.numbers.accuracy - a.numbers.accuracy || a.numbers.ece - b.numbers.ece)) {
-      if (!front.length || group.numbers.ece < front.at(-1).numbers.ece) front.push(group);
+      const front = fronts.get(group.data) ?? [];
+      if (!front.length || group.numbers.ece < front.at(-1).numbers.ece) fronts.set(group.data, [...front, group]);
     }
     const is = (wanted) => known.filter((group) => shown.has(group.label) === wanted);
     const marks = (some, isBright) => ({
@@ -128,9 +129,9 @@
       marker: { color: some.map((group) => (isBright ? toosure.colourOf(group.i) : "#7d8793")), size: isBright ? 11 : 7, opacity: isBright ? 1 : 0.6 },
       hovertemplate: "%{customdata[0]}<br>accuracy %{x:.2f} %<br>ECE %{y:.2f} points<br>NLL %{customdata[1]:.3f}",
     });
-    const line = { type: "scatter", mode: "lines+markers", hoverinfo: "skip", name: "Pareto front", cliponaxis: false, marker: { symbol: "ring", size: 17, color: "#5c6672" }, x: front.map((group) => group.numbers.accuracy), y: front.map((group) => group.numbers.ece), line: { color: "#5c6672", width: 1.5, dash: "dash" } };
+    const lines = [...fronts.values()].map((front, i) => ({ type: "scatter", mode: "lines+markers", hoverinfo: "skip", name: i ? undefined : "Pareto front", cliponaxis: false, marker: { symbol: "ring", size: 17, color: "#5c6672" }, x: front.map((group) => group.numbers.accuracy), y: front.map((group) => group.numbers.ece), line: { color: "#5c6672", width: 1.5, dash: "dash" } }));
     const bright = is(true);
-    return { data: [line, marks(is(false), false), ...bright.map((group) => marks([group], true))], layout: { showlegend: bright.length <= 2 * BEST, xaxis: { title: { text: "accuracy, %" } }, yaxis: { title: { text: "ECE, points" } } } };
+    return { data: [...lines, marks(is(false), false), ...bright.map((group) => marks([group], true))], layout: { showlegend: bright.length <= 2 * BEST, xaxis: { title: { text: "accuracy, %" } }, yaxis: { title: { text: "ECE, points" } } } };
   }
 
   // ---- small multiples ---------------------------------------------------------------------

@@ -12,7 +12,9 @@ from toosure.quantities import QUANTITIES
 def comparison_page(result: Comparison) -> str:
     """Return the self-contained page of a comparison."""
     tone = {"better": "fine", "worse": "over"}.get(result.kind, "")
-    sentence = result.sentence[:1].upper() + result.sentence[1:]
+    sentence = result.sentence
+    if sentence.startswith("the second"):  # else it starts with a number or a name
+        sentence = sentence[:1].upper() + sentence[1:]
     header = (
         f'<header><p class="source">toosure · {escape(result.first)} and {escape(result.second)}'
         f'</p><h1><span class="{tone}">{escape(sentence)}</span></h1>'

@@ -105,6 +105,15 @@ OF_ROW = (
         form=".0f",
     ),
     Quantity(
+        "control/examples",
+        "control examples",
+        "how many examples the control split has; with fewer than 200 the sensor is mostly noise",
+        label="control examples",
+        splits=(),
+        cost="given",
+        form=",.0f",
+    ),
+    Quantity(
         "control/look_seconds",
         "seconds per look",
         "what a look of the controller takes, mean since the start or the resumption",

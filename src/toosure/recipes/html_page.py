@@ -40,10 +40,6 @@ def table_block(content: Table) -> str:
 
 
 def figure_block(content: Drawing) -> str:
-    """Return a figure at its own height; `recipes/pictures.py` finds it by `data-name`."""
-    drawing = content.draw()
-    height = drawing.layout.height or 430
-    text = figure(drawing, content.title, content.note, heading="h3")
-
-    attributes = f'data-name="{escape(content.name)}" style="height:{height}px"'
-    return text.replace('<div class="plot"', f'<div {attributes} class="plot"', 1)
+    """Return a figure under a name; `recipes/pictures.py` finds it by `data-name`."""
+    text = figure(content.draw(), content.title, content.note, heading="h3")
+    return text.replace("<div ", f'<div data-name="{escape(content.name)}" ', 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toosure.page.markdown_table import markdown_table, table_line
 from toosure.recipes.commits import commits_text, short_commit
-from toosure.recipes.earlier_page import EarlierPage, read_page
+from toosure.recipes.earlier_page import EarlierPage, cells, read_page
 from toosure.recipes.recipe import Drawing
 from toosure.recipes.reproduce import Outcome
 from toosure.recipes.results import CLAIM_HEADER, claim_cells, provenance, read_sweeps, summary_text
@@ -158,8 +158,10 @@ def run_summary(runs: Sequence[Run]) -> str:
 def sweep_table(outcome: Outcome, kept: EarlierPage) -> str:
     """List the sweeps that trained the runs: parts, time, workers, device, commit, command.
 
-    Sweeps on an earlier page come first. The text is empty without sweeps.
+    Sweeps on an earlier page come first, and those of parts that are not on this page are left
+    out. The text is empty without sweeps.
     """
+    shown = {*outcome.findings, *kept.sections}
     rows = [
         table_line(
             (
@@ -176,7 +178,9 @@ def sweep_table(outcome: Outcome, kept: EarlierPage) -> str:
         for record in read_sweeps(outcome.out)
     ]
 
-    rows = list(dict.fromkeys([*kept.sweeps, *rows]))
+    rows = [
+        row for row in dict.fromkeys([*kept.sweeps, *rows]) if shown & set(cells(row)[0].split())
+    ]
     header = ("parts", "runs", "wall seconds", "workers", "graph", "device", "commit", "command")
     return markdown_table(header, []) + "\n" + "\n".join(rows) if rows else ""
 

@@ -5,6 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 GAVE_UP = "the controller gave up: its moves worked the wrong way round, or too little"
+FEW_EXAMPLES = 200  # of a control split: with fewer, its standard error hides what is steered by
+NOISY = (
+    "the control split has {} examples: what the controller saw is mostly noise; give it more than "
+    "{}, as in `--control radius:size=300`, or steer on more data"
+)
 AT_BOUND = "the controller is at its bound: it does not reach what it steers to"
 
 
@@ -22,11 +27,19 @@ def row_warnings(columns: Mapping[str, np.ndarray], last: Mapping[str, object]) 
             name = key.removesuffix("_unconverged")
             warnings.append(f"{name} did not converge in {count:,} of {len(values):,} rows")
 
+    examples = last.get("control/examples")
+    if isinstance(examples, int | float) and examples < FEW_EXAMPLES:
+        warnings.append(noisy_split(int(examples)))
     if last.get("control/gave_up") == 1:
         warnings.append(GAVE_UP)
     if last.get("control/at_bound") == 1 and not within_band(last):
         warnings.append(AT_BOUND)
     return warnings
+
+
+def noisy_split(examples: int) -> str:
+    """Say that a control split is too small to steer by."""
+    return NOISY.format(examples, FEW_EXAMPLES)
 
 
 def within_band(last: Mapping[str, object]) -> bool:

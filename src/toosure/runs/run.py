@@ -31,7 +31,11 @@ CACHED_FILES = {  # what was read of each file
     "temperature": "scaling",
     "calibrators": "calibrations",
     "shifts": "shifts",
+    "examples": "examples",
 }
+SAME_EXAMPLES = (
+    "its validation examples are its training examples: on those every network looks honest"
+)
 
 
 class Run:
@@ -103,6 +107,18 @@ class Run:
     def shifts(self) -> dict[str, Any]:
         """How the run fares on corrupted and unknown data: see `toosure.shifts.record`."""
         return self._read_noting_damage("shifts.json")
+
+    @cached_property
+    def examples(self) -> dict[str, Any]:
+        """How the watched examples of each split were drawn, with their hash; of own loops."""
+        return self._read_noting_damage("examples.json")
+
+    @property
+    def validates_on_training_data(self) -> bool:
+        """Whether the validation examples are the training examples, by their hashes."""
+        notes = (self.examples.get(split) for split in ("train", "val"))
+        one, other = (note.get("sha256") if isinstance(note, dict) else None for note in notes)
+        return one is not None and one == other
 
     def _read_noting_damage(self, name: str) -> dict[str, Any]:
         self.unreadable_files.pop(name, None)
@@ -177,10 +193,12 @@ class Run:
         warnings = []
         if self.status not in USUAL:
             warnings.append(self.ending)
-        for part in ("scaling", "calibrations", "shifts"):
+        for part in ("scaling", "calibrations", "shifts", "examples"):
             getattr(self, part)  # reading it shows whether it can be read
         for name, reason in self.unreadable_files.items():
             warnings.append(f"{name} cannot be read ({reason})")
+        if self.validates_on_training_data:
+            warnings.append(SAME_EXAMPLES)
         return warnings + row_warnings(self.columns, self.last)
 
     def _repr_html_(self) -> str:
@@ -264,9 +282,9 @@ class Run:
     @property
     def training_only(self) -> bool:
         """Whether the run was measured on training data only, so that it cannot be ranked."""
-        return self.split == "train" and any(
-            key.startswith("train/") and self.has(key) for key in self.columns
-        )
+        if self.split == "val":
+            return self.validates_on_training_data
+        return any(key.startswith("train/") and self.has(key) for key in self.columns)
 
     # -- snapshots --------------------------------------------------------------------------
 

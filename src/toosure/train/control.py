@@ -14,6 +14,8 @@ from toosure.data.dataset import draw_indices
 from toosure.data.seeds import RunStream, derive_seed
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
+from toosure.runs.row_warnings import FEW_EXAMPLES, noisy_split
+from toosure.sentences import every_steps
 from toosure.train.averages import ROW_EXAMPLES, Averages
 from toosure.train.batches import Batches
 from toosure.train.steps import AUTOCAST_DTYPES
@@ -117,8 +119,10 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
     if training.processes.count > 1:  # all processes must make the same move
         control.share = training.processes.broadcast
     training.listener.message(
-        f"control: {len(split):,} examples held out, a look every {control.every} steps"
+        f"control: {len(split):,} examples held out, a look {every_steps(control.every)}"
     )
+    if len(split) < FEW_EXAMPLES:
+        training.listener.message(f"warning: {noisy_split(len(split))}")
     return control
 
 

@@ -15,6 +15,9 @@ class ProgressListener:
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
         """A run starts at `step`, which is above 0 if it resumes."""
 
+    def measuring(self, step: int) -> None:
+        """A measurement begins; that of step 0 began with the run."""
+
     def row(self, row: Row) -> None:
         """A measurement was written."""
 

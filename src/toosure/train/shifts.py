@@ -165,6 +165,14 @@ def with_earlier_sets(record: ShiftRecord, earlier: ShiftRecord | None) -> Shift
     return replace(record, ood={**earlier.ood, **record.ood})
 
 
+def more_images_before(run: Run, plan: ShiftPlan) -> int:
+    """Return on how many images a run was judged, if a plan would replace that by fewer; else 0."""
+    earlier = ShiftRecord.read(run.shifts)
+    if earlier is None or plan.images is None or plan.images >= earlier.images:
+        return 0
+    return earlier.images
+
+
 def can_be_judged(run: Run) -> bool:
     """Whether a run is complete and its weights are still there."""
     return run.status == "complete" and bool(checkpoints(run.path))
@@ -198,6 +206,9 @@ def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressList
     """Judge a finished run that was not judged yet, if its weights are kept."""
     run = Run(writer.path)
     if runtime.shifts is None or run.status != "complete" or is_judged(run, runtime.shifts):
+        return
+    if more_images_before(run, runtime.shifts):
+        listener.message(f"{run.name} keeps its shifts.json, which was judged on more images")
         return
     if not can_be_judged(run):
         listener.message(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")

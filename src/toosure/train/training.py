@@ -190,6 +190,7 @@ class Training:
 
         watch = self.build_watch(state and state["watch"])
         watch.report = joined_reports(watch.report, self.averages, self.control)
+        watch.before_row = self.listener.measuring
         # Last, since everything before may have drawn random numbers.
         rank = self.engine.sharing.rank
         set_random_states(state and state["random"], self.device, rank, self.config.seed)

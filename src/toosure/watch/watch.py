@@ -1,6 +1,6 @@
 """`Watch`: measure a classifier at chosen steps of its training, and note what that cost."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,6 +103,7 @@ class Watch:
         curvature = with_names(curvature, model)
         self.processes = processes = processes_of(processes, device_of(model))
         self.report = getattr(objective, "report", None)
+        self.before_row: Callable[[int], None] | None = None  # called with the step of a row
         self.steps = 0
         self.latest_numbers: dict[str, Any] = {}  # those given to the last step
         self.last_measured = -1  # the step of the last row
@@ -224,6 +225,8 @@ class Watch:
         snapshot_due = self.steps >= self.snapshot_from
         if snapshot_due:
             self.snapshot_from = next_snapshot(self.steps)
+        if self.before_row is not None:
+            self.before_row(self.steps)
         row: Row = {"step": self.steps, **numbers, **self.measurer.marks}
         if self.report is not None:
             self.maker.add_report(row, self.report)

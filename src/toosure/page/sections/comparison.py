@@ -26,7 +26,7 @@ def comparison(page: PageRuns) -> str:
     # Runs that ended early, and numbers of training data, are never marked as best.
     no_merit = [ended_early(group) or training_only(group) for group in groups]
     means[np.array(no_merit, dtype=bool)] = np.nan
-    is_best = best(means, columns) & (len(groups) > 1)
+    is_best = np.concatenate([best(means[own], columns) for own in by_data_set(page)])
 
     rows: list[list[Cell]] = []
     for i, group in enumerate(groups):
@@ -38,10 +38,16 @@ def comparison(page: PageRuns) -> str:
     attributes = [f'data-label="{escape(group.label)}"' for group in groups]
     return section(
         "Side by side" if len(groups) > 1 else "Last row",
-        note_on(groups),
+        note_on(groups, len(page.by_data_set)),
         table(["run", *columns], rows, sortable=True, attributes=attributes),
         name="comparison",
     )
+
+
+def by_data_set(page: PageRuns) -> list[slice]:
+    """Return the places of the settings of each data set, which stand together on the page."""
+    ends = np.cumsum([len(part.groups) for part in page.by_data_set.values()]).tolist()
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def columns_of(runs: Sequence[Run]) -> list[Quantity]:
@@ -64,7 +70,7 @@ def remark_on(group: Group) -> str:
     return ", ".join(parts)
 
 
-def note_on(groups: Sequence[Group]) -> str:
+def note_on(groups: Sequence[Group], data_sets: int) -> str:
     """Return what the numbers are of."""
     without = [training_only(group) for group in groups]
     data = "Validation data"
@@ -78,9 +84,10 @@ def note_on(groups: Sequence[Group]) -> str:
 
     sentences = [f"{data}, last row of each run{seeds}."]
     if without.count(False) > 1:
+        within = " of each data set" if data_sets > 1 else ""
         sentences.append(
-            "Bold: the highest accuracy and margin, the lowest of the rest; close ones may be "
-            "chance."
+            f"Bold: the highest accuracy and margin{within}, the lowest of the rest; close ones "
+            "may be chance."
         )
     return " ".join([*sentences, "Press a heading to sort."])
 

@@ -3,6 +3,7 @@
 from toosure.figures.control import SENSORS, control_figure, control_panels
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
+from toosure.runs import Run
 
 NOTE = (
     "On top what the controller saw on its control split, which is cut from training data and "
@@ -10,6 +11,11 @@ NOTE = (
     "the actuator alone. Below, what it moved; a point of the upper line says whether that look "
     "raised or lowered it."
 )
+EVENTS = {
+    "control/gave_up": "At a cross it gave up and set the actuator back, since its moves did not "
+    "help.",
+    "control/held": "From a square on the control split is trained on, and the actuator is held.",
+}
 
 
 def control(page: PageRuns) -> str:
@@ -22,4 +28,11 @@ def control(page: PageRuns) -> str:
 
     title = "How the radius was steered"
     drawing = plot(control_figure(steered), title)
-    return section(title, NOTE, f"<figure>{drawing}{FIGURE_TOOLS}</figure>", name="control")
+    seen = [text for flag, text in EVENTS.items() if any(happened(run, flag) for run in steered)]
+    note = " ".join([NOTE, *seen])
+    return section(title, note, f"<figure>{drawing}{FIGURE_TOOLS}</figure>", name="control")
+
+
+def happened(run: Run, flag: str) -> bool:
+    """Whether some row of a run raises a flag."""
+    return flag in run.columns and bool((run.columns[flag] == 1).any())

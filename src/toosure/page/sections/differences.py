@@ -41,7 +41,7 @@ def differences(page: PageRuns) -> str:
         f"{options}</select></label></div>"
     )
     missing = [group.label for group in page.groups if group.label not in comparison.settings]
-    left_out = f" Without such predictions: {listed(missing, 3)}." if missing else ""
+    left_out = f" Without predictions of these examples: {listed(missing, 3)}." if missing else ""
     return section(
         "Differences on the same examples",
         note + left_out,

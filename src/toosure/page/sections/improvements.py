@@ -1,19 +1,23 @@
 """What helped: methods and calibrators by how much they lowered the ECE."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
 
-from toosure.page.half_intervals import PlusMinus
+from toosure.page.half_intervals import PlusMinus, mean_over_seeds
 from toosure.page.html import section
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import SettingComparison
-from toosure.page.ranking import RankedSetting
+from toosure.page.ranking import ENDED_EARLY, RankedSetting
 from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import difference_cell
 from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
 from toosure.quantities import described
+from toosure.runs import Run
 
 MAX_LISTED = 40
 UNCHANGED = PlusMinus(0.0, 0.0)
@@ -32,6 +36,15 @@ class Improvement:
     @property
     def costs_accuracy(self) -> bool:
         return self.accuracy.value < 0 and not self.accuracy.is_chance
+
+
+class Change(NamedTuple):
+    """What one calibrator changed on the test data of one run."""
+
+    calibrator: str
+    ece: PlusMinus
+    accuracy: PlusMinus
+    temperature: float | None = None
 
 
 def improvements(page: PageRuns) -> str:
@@ -75,21 +88,45 @@ def setting_improvement(
 
 
 def calibrator_improvements(baseline: RankedSetting) -> list[Improvement]:
-    """Return the calibrators of the reference's first run, which need no training."""
-    run = baseline.group.runs[0]
-    candidates = []
+    """Return the calibrators of the reference, which need no training: means over its seeds."""
+    by_name: dict[str, list[Change]] = {}
+    for run in baseline.group.runs:
+        if run.status not in ENDED_EARLY:
+            for change in changes_of(run):
+                by_name.setdefault(change.calibrator, []).append(change)
+    return [improvement_of(baseline, changes) for changes in by_name.values()]
+
+
+def changes_of(run: Run) -> list[Change]:
+    """Return what calibrators changed on the test data of one run."""
+    changes = []
     effect = scaling_effect(run)
     if effect is not None:
-        name = f"{baseline.label}, with temperature {run.scaling['temperature']:.2f}"
-        candidates.append(Improvement(name, "on test data", effect.change, UNCHANGED, 1.0))
+        temperature = float(run.scaling["temperature"])
+        changes.append(Change("temperature", effect.change, UNCHANGED, temperature))
 
     for kept in kept_calibrators(run):
         if effect is None or kept.name != "temperature":
-            name = f"{baseline.label}, with {kept.name}"
-            candidates.append(
-                Improvement(name, "on test data", kept.ece_change, kept.accuracy_change, 1.0)
-            )
-    return candidates
+            changes.append(Change(kept.name, kept.ece_change, kept.accuracy_change))
+    return changes
+
+
+def improvement_of(baseline: RankedSetting, changes: Sequence[Change]) -> Improvement:
+    """Return the mean change by one calibrator over the seeds that it was fitted for."""
+    name = f"{baseline.label}, with {changes[0].calibrator}"
+    known = [each.temperature for each in changes if each.temperature is not None]
+    if known:
+        name += f" {fmean(known):.2f}"
+
+    note = "on test data"
+    seeds = len(baseline.group.runs)
+    if len(changes) == seeds > 1:
+        note += f", {seeds} seeds"
+    elif len(changes) < seeds:
+        note += f", {len(changes)} of {seeds} seeds"
+    ece = mean_over_seeds([each.ece for each in changes])
+    accuracy = mean_over_seeds([each.accuracy for each in changes])
+    return Improvement(name, note, ece, accuracy, 1.0)
 
 
 def row_of(improvement: Improvement) -> list[Cell]:

@@ -24,7 +24,8 @@ def phase(page: PageRuns) -> str:
         "over the rows of a run: by value (Pearson) and by rank (Spearman)."
     )
     drawing = plot(None, "ECE against sharpness", role="phase")
-    figure = f"<figure>{CHOICE}{drawing}{FIGURE_TOOLS}</figure>"
+    choice = "" if page.training_only else CHOICE
+    figure = f"<figure>{choice}{drawing}{FIGURE_TOOLS}</figure>"
     return section(
         "Calibration against sharpness",
         note,
@@ -36,13 +37,14 @@ def phase(page: PageRuns) -> str:
 
 def correlations(page: PageRuns) -> str:
     """Return Pearson's and the rank correlation of ECE with sharpness, mean ± std over seeds."""
+    splits = ("train",) if page.training_only else ("train", "val")
     rows: list[list[Cell]] = []
     for group in page.groups:
         cells: list[Cell] = [group.label]
-        for split in ("train", "val"):
+        for split in splits:
             pairs = [c for run in group.runs if (c := correlation(run, split))]
             cells.append(mean_cell([pair.pearson for pair in pairs], "+.2f"))
             cells.append(mean_cell([pair.rank for pair in pairs], "+.2f"))
         rows.append(cells)
-    header = ("run", "train, Pearson", "train, rank", "val, Pearson", "val, rank")
+    header = ["run", *(f"{split}, {what}" for split in splits for what in ("Pearson", "rank"))]
     return f'<div id="correlations">{table(header, rows, sortable=True)}</div>'

@@ -11,6 +11,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.tables import Cell, HtmlCell, NumberCell, table
 from toosure.quantities import QUANTITIES
 from toosure.runs import Run
+from toosure.sentences import every_steps
 
 RECENT = 20  # rows from which the pace is taken
 UNFINISHED = ("running", "interrupted", "stopped")
@@ -69,7 +70,7 @@ def measured(run: Run) -> str:
     names = [QUANTITIES[key].short if key in QUANTITIES else key for key in extra]
     what = ", ".join(["metrics", *names])
     every = run.config.get("every")
-    return f"{what}, every {every:,} steps" if isinstance(every, int) else what
+    return f"{what}, {every_steps(every)}" if isinstance(every, int) else what
 
 
 def command(run: Run) -> Cell:

@@ -14,6 +14,7 @@ from toosure.page.tables import Cell, Heading, NumberCell, mean_cell, table
 from toosure.quantities import QUANTITIES, Quantity
 from toosure.runs import Run
 from toosure.shifts.record import METRICS, OOD_SCORES, ShiftRecord
+from toosure.verdicts import plural
 
 MAX_LINES = 8  # settings in a figure
 MAX_COLUMNS = 6  # settings in the table of corruptions
@@ -65,8 +66,19 @@ def settings_of(page: PageRuns) -> list[ShiftLine]:
     for group in page.groups:
         records = [record for run in group.runs if (record := record_of(run)) is not None]
         if records:
-            settings.append(ShiftLine(group.label, page.places[group.label], records))
+            settings.append(ShiftLine(group.label, page.places[group.label], alike(records)))
     return settings
+
+
+def alike(records: Sequence[ShiftRecord]) -> list[ShiftRecord]:
+    """Return the records on the most images: means over different images would mix them."""
+    most = max(drawn(record) for record in records)
+    return [record for record in records if drawn(record) == most]
+
+
+def drawn(record: ShiftRecord) -> tuple[int, int, int]:
+    """Return what decides which test images were judged: how many, of how many, by which seed."""
+    return record.images, record.available, record.seed
 
 
 def record_of(run: Run) -> ShiftRecord | None:
@@ -95,6 +107,12 @@ def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
 
     if len(counts) > 1:
         note += " Where the runs were judged on other images than the reference there is no mCE."
+    left_out = sum(record_of(run) is not None for run in page.runs) - len(records)
+    if left_out:
+        note += (
+            f" Left out: {left_out} {plural(left_out, 'run')} judged on other images than the "
+            "other seeds of the setting; `toosure evaluate RUNS --shifts` judges all alike."
+        )
     if len(settings) == 1:
         note += " In the figure a thin line is a corruption, the thick one their mean."
     if len(settings) > MAX_LINES:

@@ -1,12 +1,13 @@
 """The first screen: which setting to take, how honest it is, what next; then all in one order."""
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 
 from toosure.figures.groups import settings_of
 from toosure.figures.style import PALETTE
-from toosure.page.decision import Decision, decide
+from toosure.page.decision import Decision, decide, named, title_of
 from toosure.page.html import breakable, prose
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -20,26 +21,39 @@ MIN_REACH = 2.0  # points that the scale of the bars shows at least
 
 
 def summary(page: PageRuns) -> str:
-    """Return the decision and the ranking of all settings."""
-    decision = decide(page)
+    """Return the decision and the ranking of all settings, for each data set."""
     count = f"{len(page.runs)} runs" if len(page.runs) > 1 else page.named[0][0]
     source = f"toosure · {escape(page.source)} · {escape(count)}"
 
     conclusion = f'<p class="conclusion">{prose(page.conclusion)}</p>' if page.conclusion else ""
+    parts = page.by_data_set
+    if len(parts) == 1:
+        decided = decision_and_ranking(page, "h1")
+    else:
+        decided = f"<h1>{unbroken(title_of(page))}</h1>"
+        for name, part in zip(named(parts), parts.values(), strict=True):
+            decided += f'<p class="data">{escape(name)}</p>{decision_and_ranking(part, "h2")}'
+    return (
+        f'<header id="summary"><p class="source">{source}</p>{conclusion}'
+        f'<div id="ranking">{decided}</div></header>'
+    )
+
+
+def decision_and_ranking(page: PageRuns, heading: str) -> str:
+    """Return the decision among the settings of one data set, and their ranking."""
+    decision = decide(page)
     reason = f'<p class="reason">{prose(decision.reason)}</p>' if decision.reason else ""
     steps = "".join(f"<li>{prose(step)}</li>" for step in decision.steps)
     following = f'<ul class="next" aria-label="what next">{steps}</ul>' if steps else ""
     weak = " faint" if decision.setting and decision.setting.is_weak else ""
-    return (
-        f'<header id="summary"><p class="source">{source}</p>{conclusion}'
-        f'<h1><span class="{decision.kind}{weak}">{unbroken(decision.title)}</span></h1>'
-        f"{reason}{following}{ranking(page, decision)}</header>"
-    )
+    title = f'<span class="{decision.kind}{weak}">{unbroken(decision.title)}</span>'
+    return f"<{heading}>{title}</{heading}>{reason}{following}{ranking(page, decision)}"
 
 
 def unbroken(sentence: str) -> str:
-    """Return a headline whose hyphens do not end a line."""
-    return prose(sentence).replace("-confident", "-&NoBreak;confident")
+    """Return a headline: no hyphen ends a line, and names may break after a comma or colon."""
+    text = prose(sentence).replace("-confident", "-&NoBreak;confident")
+    return re.sub(r"([,:])(?=\S)", r"\1<wbr>", text)
 
 
 def ranking(page: PageRuns, decision: Decision) -> str:
@@ -56,9 +70,7 @@ def ranking(page: PageRuns, decision: Decision) -> str:
     scale = scale_of(page.ranked_settings)
     rows = [row_of(page, setting, scale, decision) for setting in page.ranked_settings]
     attributes = [row_attributes(setting) for setting in page.ranked_settings]
-    listed = table(header, rows, ("", "", "", "", "", "", ","), True, attributes)
-
-    return f'<div id="ranking">{listed}</div>'
+    return table(header, rows, ("", "", "", "", "", "", ","), True, attributes)
 
 
 def row_attributes(setting: RankedSetting) -> str:

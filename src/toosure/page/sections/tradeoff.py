@@ -23,8 +23,8 @@ def tradeoff(page: PageRuns) -> str:
 
     note = (
         "Each mark is a setting at its last row, on validation data. Those with a ring are the "
-        "Pareto front: nothing else is both more accurate and better calibrated. Point at a mark, "
-        "or walk with the arrow keys."
+        f"Pareto front: nothing else{on_the_same(page)} is both more accurate and better "
+        "calibrated. Point at a mark, or walk with the arrow keys."
     )
     drawing = plot(None, "Accuracy against ECE", kind="tradeoff", role="tradeoff")
     return section(
@@ -34,6 +34,10 @@ def tradeoff(page: PageRuns) -> str:
         name="tradeoff",
         short="Trade-off",
     )
+
+
+def on_the_same(page: PageRuns) -> str:
+    return " on the same data" if len(page.by_data_set) > 1 else ""
 
 
 def varied_settings(page: PageRuns) -> list[str]:

@@ -37,7 +37,7 @@ def trajectories(page: PageRuns) -> str:
     what = "all runs" if len(page.runs) > 1 else "all numbers"
 
     note = (
-        f"Validation data; training data are dotted. {edge}Point at a panel, or move with the "
+        f"{data_sentence(page)} {edge}Point at a panel, or move with the "
         f"arrow keys, to read {what} at one step; drag to zoom all panels, double-click or press "
         "0 to go back."
     )
@@ -51,6 +51,15 @@ def trajectories(page: PageRuns) -> str:
         line_script(page),
         name="trajectories",
     )
+
+
+def data_sentence(page: PageRuns) -> str:
+    """Say which data the lines are of."""
+    if not page.training_only:
+        return "Validation data; training data are dotted."
+    if all(run.split == "train" for run in page.runs):
+        return "Training data, dotted: no run has validation data."
+    return "Validation data, but they are the training data; training data are dotted."
 
 
 def panel(key: str) -> str:
@@ -129,6 +138,8 @@ def controls(page: PageRuns) -> str:
     groups = []
     for name, key, options in CHOICES:
         if key == "seeds" and not has_seeds:
+            continue
+        if key == "split" and page.training_only:  # there is nothing to choose
             continue
         buttons = "".join(
             f'<button type="button" data-value="{value}">{text}</button>'

@@ -14,6 +14,7 @@ from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 
 SavedRows = Sequence[Mapping[str, float]]
+NetworkErrors = dict[str, dict[str, dict[str, float]]]  # by network, optimizer and calibrator
 ROUNDING = 1e-6  # of an ECE computed again from the same probabilities
 
 
@@ -104,11 +105,9 @@ def errors_of(record: Record) -> dict[str, float]:
     return {name: 100 * error for name, error in errors.items()}
 
 
-def network_errors(
-    setting: Setting, runs: FigureRuns, data: str
-) -> dict[str, dict[str, dict[str, float]]]:
+def network_errors(setting: Setting, runs: FigureRuns, data: str) -> NetworkErrors:
     """Return the errors by network and optimizer, for networks with both optimizers."""
-    by_network: dict[str, dict[str, dict[str, float]]] = {}
+    by_network: NetworkErrors = {}
     for row, record in runs.known(figure_rows.networks(setting)):
         network, _, optimizer = row.name.partition(": ")
         if row.data == data:

@@ -70,9 +70,13 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
 
     note = (
         "ECE of the test images in points, 15 bins, one seed; calibrators are fitted on the "
-        f"validation images. {NOT_KEPT}: the run was scored before these errors were kept, "
-        "or when a fit with a worse NLL than the logits was replaced by them."
+        "validation images."
     )
+    if any(NOT_KEPT in row for row in rows):
+        note += (
+            f" {NOT_KEPT}: the validation images lack a class, so that the calibrator cannot be "
+            "fitted, or an earlier version scored the run, which kept no such error."
+        )
     header = ("network", "optimizer", *names)
     return [Table(f"Calibrated errors (Figure 3 a, b), {data}", header, tuple(rows), note)]
 

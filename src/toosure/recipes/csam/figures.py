@@ -122,7 +122,7 @@ def error_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
             Drawing(
                 "fig3-networks",
                 "SGD raw and calibrated, SAM raw (Figure 3 a, b)",
-                "ECE of the test images. A bar that is missing was not kept of an older run.",
+                f"ECE of the test images.{missing_bars(networks)}",
                 partial(draw_networks, networks),
             )
         )
@@ -139,6 +139,14 @@ def error_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
             )
         )
     return made
+
+
+def missing_bars(networks: Mapping[str, figure_data.NetworkErrors]) -> str:
+    """Say why a bar is missing, if one is."""
+    drawn = [both["SGD"] for by_network in networks.values() for both in by_network.values()]
+    if all(name in errors for errors in drawn for name in DRAWN_ERRORS):
+        return ""
+    return " A bar is missing where the calibrator could not be fitted, or its error was not kept."
 
 
 def draw_networks(

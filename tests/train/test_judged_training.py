@@ -95,12 +95,13 @@ def test_a_run_that_ended_before_is_judged_from_its_checkpoint(run, tmp_path):
     assert replace(record_of(later), seconds=0) == replace(record_of(run), seconds=0)
     assert "2 corruptions x 2 severities, 40 of 60 test images" in listener.said[-1]
 
-    # What was judged is not judged again, unless more is asked for.
+    # What was judged is not judged again, unless on more images.
     silent = Listener()
     train(CONFIG, tmp_path, JUDGED, silent)
     assert silent.said == []
-    train(CONFIG, tmp_path, replace(PLAIN, shifts=replace(PLAN, images=20)))
-    assert record_of(later).images == 20
+    for images, judged in ((20, 40), (50, 50)):
+        train(CONFIG, tmp_path, replace(PLAIN, shifts=replace(PLAN, images=images)))
+        assert record_of(later).images == judged
 
     (later.path / "shifts.json").unlink()
     shutil.rmtree(later.path / "checkpoints")

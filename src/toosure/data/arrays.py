@@ -106,7 +106,10 @@ def pairs_in(stored: Mapping[str, np.ndarray], source: str) -> dict[str, Pair]:
                 raise ValueError(f"{source} has {earlier!r} and {name!r}: which one is it?")
 
     if "all" in parts and len(parts) > 1:
-        raise ValueError(f"{source} has {', '.join(map(str, stored))}: name the split of each")
+        raise ValueError(
+            f"{source} has {', '.join(map(str, stored))}: name the split of each, as x_train, "
+            "y_train, x_test, y_test"
+        )
     if "all" in parts:
         parts = {"train": parts["all"]}
     incomplete = [split for split, sides in parts.items() if set(sides) != {"x", "y"}]

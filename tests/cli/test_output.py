@@ -35,7 +35,7 @@ def run_with(redirections, words, folder):
     ("redirections", "workers"),
     [
         ("| head -2", "1"),
-        ("<&- >&- 2>&-", "1"),
+        pytest.param("<&- >&- 2>&-", "1", marks=pytest.mark.slow),
         pytest.param("| head -2", "2", marks=pytest.mark.slow),
         pytest.param("> /dev/full", "1", marks=pytest.mark.slow),
     ],

@@ -183,6 +183,7 @@ def unpack(real_data, dest, *what):
     subprocess.run(command, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_real_cifar100(real_data, tmp_path):
     unpack(real_data, tmp_path, "cifar100")
     images = load_cifar100(tmp_path)

@@ -191,7 +191,9 @@ def with_confidence(record):
     return replace(record, test={**record.test, "confidence": 0.95})
 
 
-@pytest.mark.parametrize("name", ["benchmark", "csam", "radius"])
+@pytest.mark.parametrize(
+    "name", ["benchmark", "radius", pytest.param("csam", marks=pytest.mark.slow)]
+)
 def test_kept_runs_change_no_table_of_another_recipe(tmp_path, name):
     """They have the words of rows there (SGD, gamma-net), but another network and length."""
     configs = [*sweeps.comparison(BOTH), *sweeps.bandwidths(BOTH)]

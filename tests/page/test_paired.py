@@ -18,7 +18,7 @@ from toosure.page.scaling_effect import scaling_effect
 from toosure.page.sections.differences import differences
 from toosure.page.sections.improvements import calibrator_improvements, improvements
 from toosure.posthoc.temperature_effect import temperature_scaling
-from toosure.runs import find_runs
+from toosure.runs import Run, find_runs
 
 
 def logits_and_labels(n=300, classes=4, scale=3.0, seed=0):
@@ -162,9 +162,36 @@ def ece_of(confidence, correct):
     return ece_from_confidence(confidence, correct)
 
 
+def test_a_temperature_of_sequences_has_the_interval_of_sequences(compared, tmp_path):
+    run = next(run for run in compared.runs if run.name == "sgd")
+    alone = scaling_effect(run).change
+    arrays = dict(np.load(run.last_predictions))
+    order = np.argsort(example_scores(arrays["test_logits"], arrays["test_labels"]).nll)
+    sequence = np.empty(400, int)
+    sequence[order] = np.arange(400) // 20  # examples of one sequence are alike
+    np.savez(run.last_predictions, **arrays, test_sequence_of_row=sequence)
+    together = scaling_effect(run).change
+    assert together.value == alone.value and together.half_width > 1.5 * alone.half_width
+
+
 def test_damaged_predictions_are_left_out(compared, tmp_path):
-    (tmp_path / "sgd" / "predictions.npz").write_bytes(b"no zip")
+    file = tmp_path / "sgd" / "predictions.npz"
+    arrays = dict(np.load(file))
+    labels = arrays["test_labels"]
+    for damage in (labels + 4, labels - 4, labels[:, None], np.full(400, np.nan)):
+        np.savez(file, **(arrays | {"test_labels": damage, "val_labels": damage}))
+        page = PageRuns(find_runs(tmp_path))
+        with np.errstate(all="ignore"):  # as the report has it
+            assert page.comparison is None and improvements(page) == ""
+    file.write_bytes(b"no zip")
     assert PageRuns(find_runs(tmp_path)).comparison is None
+
+
+def test_a_temperature_that_is_too_small_to_divide_by_has_no_effect(compared, tmp_path):
+    file = tmp_path / "sgd" / "temperature.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"temperature": 5e-324}))
+    with np.errstate(all="ignore"):
+        assert scaling_effect(Run(file.parent)) is None
 
 
 def test_seeds_that_split_the_data_are_compared_seed_by_seed(tmp_path):

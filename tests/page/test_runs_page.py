@@ -10,11 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from made_runs import HOSTILE, make_run, row, snapshot
 from typer.testing import CliRunner
 
 from toosure.cli import app
 from toosure.evaluate.estimates import confidence_gap
+from toosure.evaluate.grouped import grouped_gap
 from toosure.figures import bins_of
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
@@ -26,9 +28,9 @@ from toosure.page.sections.comparison import best, comparison
 from toosure.page.sections.improvements import calibrator_improvements
 from toosure.page.sections.provenance import provenance
 from toosure.posthoc.temperature_effect import temperature_scaling
-from toosure.predictions import from_logits
+from toosure.predictions import from_logits, read_predictions
 from toosure.quantities import shown_in
-from toosure.runs import Run, find_runs
+from toosure.runs import Run, RunWriter, find_runs
 from toosure.watch.snapshot import snapshot_of
 
 COLUMNS = shown_in("table")
@@ -95,8 +97,6 @@ def test_a_run_without_snapshots_has_no_interval(tmp_path):
 
 
 def test_interval_is_that_of_the_bootstrap():
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(2000, 5, generator=generator)
     labels = torch.where(
@@ -106,6 +106,31 @@ def test_interval_is_that_of_the_bootstrap():
     half = 1.96 * standard_error(bins_of(arrays, "val"))
     bootstrap = confidence_gap(from_logits(logits, labels), level=0.95, seed=0, samples=2000)
     assert half == pytest.approx(bootstrap.half, rel=0.06)
+
+
+def test_interval_of_rows_in_sequences_is_that_of_evaluate(tmp_path):
+    """Rows of one sequence share a shift of their logits, and so their errors."""
+    random = np.random.default_rng(0)
+    sequence = np.repeat(np.arange(60), random.integers(5, 30, 60))
+    logits = random.normal(size=(len(sequence), 3)) + 3 * random.normal(size=(60, 3))[sequence]
+    labels = random.integers(0, 3, 60)[sequence]
+    arrays = {"val_logits": logits, "val_labels": labels}
+    whole = snapshot_of(torch.from_numpy(logits), torch.from_numpy(labels))
+
+    halves = []
+    for groups in ({}, {"val_sequence_of_row": sequence}):
+        with RunWriter(tmp_path / str(len(groups))) as writer:
+            writer.append(row(0))
+            writer.write_snapshot(0, {f"val_{key}": value for key, value in whole.items()})
+            writer.set_status("complete", 0)
+        run = Run(tmp_path / str(len(groups)))
+        np.savez(run.last_predictions, **arrays, **groups)
+        gap = (grouped_gap if groups else confidence_gap)(
+            read_predictions(run.last_predictions, split="val"), level=0.95, seed=0, samples=2000
+        )
+        halves.append(judge(run).half_width)
+        assert halves[-1] == pytest.approx(100 * gap.half, rel=0.06)
+    assert halves[1] > 2 * halves[0]
 
 
 def test_comparison_is_mean_and_spread_over_seeds(runs_folder):
@@ -217,8 +242,6 @@ def test_certificate_in_words_only_where_there_is_one(tmp_path):
 
 def predictions_of(n=200, seed=0, scale=5.0):
     """Over-confident logits of 3 classes, val and test, by their names in predictions.npz."""
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     found = {}
     for split in ("val", "test"):
@@ -229,8 +252,6 @@ def predictions_of(n=200, seed=0, scale=5.0):
 
 
 def scaling_of(arrays):
-    import torch
-
     pairs = (
         (torch.from_numpy(arrays[f"{s}_logits"]), torch.from_numpy(arrays[f"{s}_labels"]))
         for s in ("val", "test")

@@ -46,6 +46,9 @@ def example_scores(logits: np.ndarray, labels: np.ndarray) -> ExampleScores:
     logits = np.asarray(logits, dtype=float).reshape(len(labels), -1)  # (N, C)
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    classes = logits.shape[1]
+    if labels.ndim != 1 or (labels < 0).any() or (labels >= classes).any():
+        raise ValueError(f"labels must be one number in [0, {classes}) for each row")
 
     top = logits.max(1)
     normalizer = top + np.log(np.exp(logits - top[:, None]).sum(1))

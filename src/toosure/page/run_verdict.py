@@ -2,14 +2,20 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from toosure.figures import Bins, bins_of
 from toosure.figures.trajectory import values_of
+from toosure.page.replicas import example_scores, groups_in
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
+from toosure.runs.array_file import read_arrays
+from toosure.runs.regular_files import Signature, signature
+from toosure.runs.run import READ_ERRORS
 from toosure.verdicts import judge_gap, plural, signed
 
 TRAINING = " (training data)"
@@ -68,14 +74,43 @@ def gaps(run: Run) -> np.ndarray:
 def gap_half_width(run: Run) -> tuple[float, int]:
     """Return half the 95 % interval of the gap and the samples behind it, from the last snapshot.
 
-    Without a snapshot it is unknown: NaN, of 0 samples.
+    Without a snapshot it is unknown: NaN, of 0 samples. A snapshot does not know which rows are of
+    one sequence or image; the last predictions do.
     """
     for step in reversed(run.snapshots):
         snapshot = run.snapshot_if_whole(step)
         if f"{run.split}_counts" in snapshot:
             bins = bins_of(snapshot, run.split)
-            return 100 * NORMAL_95 * standard_error(bins), int(bins.counts.sum())
+            error = max(standard_error(bins), grouped_error(run))  # rows in groups say no more
+            return 100 * NORMAL_95 * error, int(bins.counts.sum())
     return math.nan, 0
+
+
+def grouped_error(run: Run) -> float:
+    """Return the standard error of mean (confidence - hit) over groups of rows; 0 without."""
+    if run.status not in ("complete", "ended"):
+        return 0.0
+    file = run.last_predictions
+    return grouped_error_in(file, signature(file), run.follow_links, run.split)
+
+
+@lru_cache(maxsize=2048)
+def grouped_error_in(file: Path, _: Signature | None, follow_links: bool, split: str) -> float:
+    """Return the standard error for a file of predictions, linearized: groups differ in size."""
+    try:
+        arrays = read_arrays(file, follow_links)
+        groups = groups_in(arrays, split)
+        if groups is None:
+            return 0.0
+        scores = example_scores(arrays[f"{split}_logits"], arrays[f"{split}_labels"].astype(int))
+        excess = scores.confidence - scores.correct
+        sums = np.bincount(groups, excess - excess.mean())
+    except READ_ERRORS:
+        return 0.0
+
+    count = len(sums)
+    error = math.sqrt(count / (count - 1) * float(sums @ sums)) / len(excess)
+    return error if math.isfinite(error) else 0.0
 
 
 def standard_error(bins: Bins) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from toosure.chance import chance_level
 from toosure.page.half_intervals import PlusMinus
-from toosure.page.replicas import KEYS, example_scores, replicas_of
+from toosure.page.replicas import KEYS, example_scores, groups_in, replicas_of
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
 from toosure.runs.array_file import read_arrays
@@ -47,13 +47,14 @@ def effect_in(
         labels = arrays["test_labels"].astype(int)
         plain = example_scores(logits, labels)
         scaled = example_scores(logits / temperature, labels)
+        groups = groups_in(arrays, "test")
     except READ_ERRORS:
         return None
-    if not len(labels) or not np.isfinite(plain.nll).all():
+    if not len(labels) or not np.isfinite(plain.nll + scaled.confidence).all():
         return None
 
-    value, samples = replicas_of(plain)
-    value_after, samples_after = replicas_of(scaled)
+    value, samples = replicas_of(plain, groups)
+    value_after, samples_after = replicas_of(scaled, groups)
     return ScalingEffect(
         plus_minus(value[ECE], samples[:, ECE]),
         plus_minus(value_after[ECE], samples_after[:, ECE]),

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toosure.cli import app
+from toosure.cli.tables import PIPED, console
 from toosure.runs import Run
 
 FEW = ["--data", "digits:train=60,val=40", "--model", "mlp:width=8", "--device", "cpu"]
@@ -52,6 +53,12 @@ def test_training_goes_on_where_nobody_reads(redirections, workers, tmp_path):
         assert "no output any more (Broken pipe): the training goes on, with its rows in runs" in (
             done.stderr
         )
+
+
+def test_colours_in_a_log_do_not_make_its_tables_narrow(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert console().width == PIPED
 
 
 @pytest.fixture

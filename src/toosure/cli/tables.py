@@ -1,5 +1,6 @@
 """Tables on a terminal, and their width if the output goes elsewhere."""
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ def numbers_table(first: str, *headings: str) -> "Table":
 
 
 def console(piped: int = PIPED) -> "Console":
-    """Return a console as wide as the terminal; `piped` characters if there is no terminal."""
+    """Return a console as wide as the terminal; `piped` characters if there is no terminal.
+
+    FORCE_COLOR, as continuous integration sets it, asks for colours and not for 80 characters.
+    """
     from rich.console import Console
 
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=piped)
+    return Console(width=None if sys.stdout.isatty() else piped)
 
 
 def print_table(table: "Table") -> None:

@@ -61,7 +61,9 @@ def parse_condition(text: str) -> Condition:
 
     name, comparison, number = match.groups()
     if name not in known_names():
-        hint = did_you_mean(name, known_names(), f"; there are {', '.join(known_names())}")
+        hint = did_you_mean(
+            name, known_names(), f"; there are {', '.join(known_names())}", cutoff=0.6
+        )
         raise ValueError(f"{text!r}: no number {name!r}{hint}")
 
     try:

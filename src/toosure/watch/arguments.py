@@ -27,7 +27,7 @@ def check_arguments(names: Iterable[str], named: Callable[..., object]) -> None:
     for name in names:
         if name not in passed_on:
             known = {*arguments_of(named), *passed_on} - {"self"}
-            hint = did_you_mean(name, sorted(known), f"; there are {sorted(passed_on)}")
+            hint = did_you_mean(name, sorted(known), f"; there are {sorted(passed_on)}", cutoff=0.6)
             raise TypeError(f"there is no argument {name!r}{hint}")
 
 

@@ -44,6 +44,8 @@ def test_the_lowest_nll_of_the_accurate_is_taken(tmp_path):
     assert decision.title.startswith("Take sam: over-confident by 10.0 ±")
     assert "among the 2 of 3 settings" in decision.reason
     assert "blind has a lower one and is less accurate" in decision.reason
+    write(tmp_path, "blind", 0.5, accuracy=0.3, ece=0.01)  # before sam, by its ECE
+    assert "lower one" not in decide(PageRuns(find_runs(tmp_path))).reason
 
 
 def test_what_cannot_be_ranked_comes_last(tmp_path):
@@ -229,4 +231,6 @@ def test_rows_without_nll_are_ordered_by_ece(tmp_path):
             {k: v for k, v in row(step, ece=error).items() if "nll" not in k} for step in range(3)
         ]
         (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [each.label for each in PageRuns(find_runs(tmp_path)).ranked_settings] == ["sam", "sgd"]
+    page = PageRuns(find_runs(tmp_path))
+    assert [each.label for each in page.ranked_settings] == ["sam", "sgd"]
+    assert decide(page).reason.startswith("It has the lowest validation ECE, 10.00, of 2 settings")

@@ -12,6 +12,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import RankedSetting
 from toosure.page.run_verdict import headline
 from toosure.quantiles import NORMAL_95
+from toosure.quantities import described
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
 from toosure.sentences import listed
@@ -86,22 +87,33 @@ def way_to_a_ranking(page: PageRuns) -> str:
 def reason_for(
     chosen: RankedSetting, accurate: list[RankedSetting], ranked: list[RankedSetting]
 ) -> str:
-    """Return why a setting was chosen, and which had a lower NLL at a lower accuracy."""
-    count = f"{len(ranked)} {plural(len(ranked), 'setting')}"
-    nll = f", {chosen.nll:.3f}," if math.isfinite(chosen.nll) else ""
-    if len(accurate) == len(ranked):
-        return f"It has the lowest validation NLL{nll} of {count}; none is clearly more accurate."
+    """Return why a setting was chosen, and which had a lower NLL at a lower accuracy.
 
+    If no NLL was measured, settings are in the order of their ECE.
+    """
+    count = f"{len(ranked)} {plural(len(ranked), 'setting')}"
+    key = "nll" if math.isfinite(chosen.nll) else "ece"
+    name = key.upper()
+    value = chosen.values.get(key, math.nan)
+    lowest = f"lowest validation {name}"
+    if math.isfinite(value):
+        lowest += f", {printed(value, described(key).form)},"
+    if len(accurate) == len(ranked):
+        return f"It has the {lowest} of {count}; none is clearly more accurate."
+
+    is_lowest = not ranked[0].values.get(key, math.inf) < value
     if len(accurate) == 1:
-        best = "also " if ranked[0] is chosen else "not "
+        best = "also " if is_lowest else "not "
         others = f"the other {len(ranked) - 1}" if len(ranked) > 2 else "the other"
-        return f"It is clearly more accurate than {others}; its validation NLL is {best}the lowest."
+        return (
+            f"It is clearly more accurate than {others}; its validation {name} is {best}the lowest."
+        )
 
     reason = (
-        f"It has the lowest validation NLL{nll} among the {len(accurate)} of {count} whose "
+        f"It has the {lowest} among the {len(accurate)} of {count} whose "
         "accuracy is not clearly below the highest."
     )
-    if ranked[0] is not chosen:
+    if not is_lowest:
         reason += f" {ranked[0].label} has a lower one and is less accurate."
     return reason
 

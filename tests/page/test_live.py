@@ -247,6 +247,7 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     last = f"Array.from({ece}[0].x).at(-1)"
     visit(server.address)
     wait_until(lambda: ask("document.getElementById('said').textContent").startswith("live"))
+    assert not ask("document.title").startswith("Take")
     first = server.folder / "first"
     append(first, 50, ece=0.3)
     wait_until(lambda: ask(last) == 50)
@@ -264,6 +265,8 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
     wait_until(lambda: ask(cells) == "30.00")
     make_run(server.folder / "second", {"optimizer": "muon", "steps": 9}, steps=range(3))
     wait_until(lambda: ask("document.querySelectorAll('.chip').length") == 2)
+    decision = "document.querySelector('h1').textContent"
+    assert ask(decision).startswith("Take") and ask("document.title").startswith("Take")
     assert browser.get_log("browser") == []
 
     server.stop()

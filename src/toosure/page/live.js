@@ -90,8 +90,9 @@
   }
 
   async function writeAnew() {
-    const { html, cursors: now, structure: shape } = await ask("body");
+    const { title, html, cursors: now, structure: shape } = await ask("body");
     const top = window.scrollY;
+    document.title = title;
     find("all").innerHTML = html;
     added.clear();
     [cursors, structure] = [now, shape];
@@ -102,6 +103,7 @@
 
   async function refresh() {
     const parts = await ask("sections");
+    document.title = parts.title;
     for (const [id, html] of Object.entries(parts.html)) {
       replace(id, html);
       await new Promise((done) => { setTimeout(done); }); // one section at a time: the page answers

@@ -92,18 +92,21 @@ class PageAnswers:
             '</div><ul id="alerts" class="alerts" role="alert" hidden></ul>'
         )
         inner = f'{bar}<div id="all">{self._inside(page_runs)}</div>'
-        title = page_title(page_runs) if runs else "toosure live"
         policy = f"{POLICY}; connect-src 'self'"
-        return page(title, inner + script, more=(*SCRIPTS, "live.js"), policy=policy)
+        return page(
+            live_title(page_runs), inner + script, more=(*SCRIPTS, "live.js"), policy=policy
+        )
 
     def _body(self, runs: Sequence[Run]) -> str:
-        answer = {"html": self._inside(self._page_runs(runs)), "cursors": cursors_of(runs)}
-        return as_json(answer | self.state(runs))
+        page_runs = self._page_runs(runs)
+        answer = {"title": live_title(page_runs), "html": self._inside(page_runs)}
+        return as_json(answer | {"cursors": cursors_of(runs)} | self.state(runs))
 
     def _sections(self, runs: Sequence[Run]) -> str:
-        if not runs:
-            return as_json({"html": {}, "frames": [], "verdicts": {}})
         page_runs = self._page_runs(runs)
+        title = live_title(page_runs)
+        if not runs:
+            return as_json({"title": title, "html": {}, "frames": [], "verdicts": {}})
         snapshots = frames(page_runs)  # first, because damage found here is among the warnings
         with np.errstate(all="ignore"):
             html = {
@@ -111,7 +114,8 @@ class PageAnswers:
                 for section in SECTIONS
                 for name, make in section.replaced().items()
             }
-        return as_json({"html": html, "frames": snapshots, "verdicts": verdicts_of(page_runs)})
+        answer = {"title": title, "html": html, "frames": snapshots}
+        return as_json(answer | {"verdicts": verdicts_of(page_runs)})
 
     def _page_runs(self, runs: Sequence[Run]) -> PageRuns:
         """Return the runs of a page with the colours of the previous one."""
@@ -127,6 +131,10 @@ class PageAnswers:
             f'<header><p class="source">toosure · {escape(self.source)}</p>'
             "<h1>Waiting for the first run</h1></header>"
         )
+
+
+def live_title(page_runs: PageRuns) -> str:
+    return page_title(page_runs) if page_runs.runs else "toosure live"
 
 
 def verdicts_of(page_runs: PageRuns) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """Rank settings by validation NLL; those that cannot be ranked come last."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,10 +117,13 @@ def data_set_of(config: Mapping[str, Any]) -> str:
 
     >>> data_set_of({"data": "digits:train=400"}), data_set_of({"data": "imagefolder:cats,size=8"})
     ('digits', 'imagefolder:cats')
+    >>> data_set_of({"data": 'imagefolder:"pets/kind=cats",size=8'})
+    'imagefolder:pets/kind=cats'
     """
     name, _, rest = str(config.get("data") or "").partition(":")
-    places = [part.removeprefix("path=") for part in rest.split(",")]
-    return ":".join([name, *(place for place in places if place and "=" not in place)])
+    parts = (part.removeprefix("path=") for part in re.findall(r'"[^"]*"|[^,]+', rest))
+    places = [part.strip('"') for part in parts if not re.match(r"\w+=", part)]
+    return ":".join([name, *places])
 
 
 def last_value(run: Run, key: str) -> float | None:

@@ -99,7 +99,7 @@ def conclusion(scores: Mapping[str, HeldOutScores]) -> str:
     >>> better = HeldOutScores([0.7, 0.72], [0.72, 0.7], [0.05, 0.03])
     >>> conclusion({"SGD": plain, "CSAM": better, "mixup": plain})
     'SGD is too sure: 90 % sure, 70 % right (ECE 20.0 points). Better in each of 2 seeds at no less accuracy: CSAM (ECE 4.0, 71 % right). Not so: mixup.'
-    """  # noqa: E501# noqa: E501
+    """  # noqa: E501
     plain = scores[PLAIN]
     others = {name: each for name, each in scores.items() if name != PLAIN}
     better = [name for name, each in others.items() if helped(plain, each)]
@@ -116,7 +116,8 @@ def conclusion(scores: Mapping[str, HeldOutScores]) -> str:
             f"{name} (ECE {points(others[name].ece)}, {percent(others[name].accuracy)} right)"
             for name in better
         )
-        text += f" Better in each of {len(plain.ece)} seeds at no less accuracy: {each}."
+        seeds = f"each of {len(plain.ece)} seeds" if len(plain.ece) > 1 else "one seed"
+        text += f" Better in {seeds} at no less accuracy: {each}."
     if worse:
         text += f" Not so: {', '.join(worse)}."
     return text

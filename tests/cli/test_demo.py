@@ -74,6 +74,11 @@ def test_what_helped_is_better_in_every_seed_at_no_less_accuracy(accuracy, ece, 
     assert ("Not so: other." in said) is not expected
 
 
+def test_one_seed_is_not_each_of_one():
+    scores = {PLAIN: HeldOutScores([0.7], [0.9], [0.2]), "other": HeldOutScores([0.7], [0.7], [0])}
+    assert "Better in one seed at no less accuracy: other" in conclusion(scores)
+
+
 @pytest.mark.slow
 def test_everything_helps_in_five_seeds(tmp_path):
     said = run_demo(tmp_path).splitlines()[-1]

@@ -155,6 +155,12 @@ def test_what_a_function_may_return():
         torch.testing.assert_close(data.train.x, x.float())
         torch.testing.assert_close(data.test.y, y[9:18])
         assert data.names == ("0", "1", "2")
+
+    x, names = np.ones((3, 2), dtype="float32"), np.array(["no", "yes", "no"])
+    x.flags.writeable = False
+    for labels in (names, names.astype(object), names.astype("S")):
+        data = as_dataset(((x, labels), None, (x, labels)), "mine:data")
+        assert data.names == ("no", "yes") and data.test.y.tolist() == [0, 1, 0]
     data = digits(train=20)
     assert as_dataset(data, "mine:data") is data
 
@@ -165,7 +171,12 @@ def test_what_a_function_may_return():
         (None, r"returned a NoneType: return \(train, val, test\)"),
         ((1, 2, 3, 4), "returned a tuple of 4"),
         ({"train": (X, Y)}, "returned a dict of train"),
+        ({"train": (X, Y), "test": None}, "returned a dict of train"),
         ({"train": (X, Y), "test": (X, Y), "dev": (X, Y)}, "a split called 'dev'"),
+        (((X, Y), (X, ["a"] * 20)), "labels must be class numbers or names, all of one kind"),
+        (((X, Y), (X, [None] * 20)), "labels must be class numbers or names, all of one kind"),
+        (((X, Y), (X, Y + [np.inf] * 20)), "names; got inf"),
+        (((X, Y), (1j * X, Y)), "mine:data, test: inputs must be an array of real numbers"),
         (((X, Y), (X, Y[:3])), "mine:data, test: 20 rows of inputs and 3 labels"),
         ((X, Y), "mine:data, train: examples must be"),
         (((X, Y), 3), "mine:data, test: a pair of inputs and labels is needed; got a int"),

@@ -12,9 +12,10 @@ from toosure.cli import app
 from toosure.config import RunConfig
 from toosure.data import arrays, digits
 from toosure.data.own_data import as_dataset
+from toosure.objectives import MIT, Mixup
 from toosure.runs import Run
 from toosure.train import Runtime, train
-from toosure.train.loading import load_data
+from toosure.train.loading import in_float64, load_data
 
 
 def table(n=90, seed=0):
@@ -89,8 +90,12 @@ def test_whole_numbers_stay(tmp_path):
     tokens = np.random.default_rng(0).integers(0, 99, (30, 7))
     data = arrays(saved(tmp_path, x=tokens, y=np.array(["no", "yes"])[np.arange(30) % 2]))
     assert data.train.x.dtype == torch.int64 and data.names == ("no", "yes")
+    assert in_float64(data).train.x.dtype == torch.int64
     with pytest.raises(ValueError, match="images must have shape"):
         data.shifted(("fog", 1))
+    for objective in (Mixup(), MIT()):  # they would be cut to whole numbers
+        with pytest.raises(ValueError, match=r"need floating-point numbers; got torch\.int64"):
+            objective.prepare(None, (data.train.x, data.train.y, data.train.indices))
 
 
 def test_pixels_outside_0_and_1_are_not_corrupted(tmp_path):

@@ -153,7 +153,10 @@ def groups_in(arrays: Mapping[str, np.ndarray], split: str) -> np.ndarray | None
     unit = unit_in(arrays, split)
     if unit is None:
         return None
-    groups = np.unique(arrays[unit_array(split, unit)], return_inverse=True)[1]
+    numbers = arrays[unit_array(split, unit)]
+    if numbers.shape != (len(arrays[f"{split}_labels"]),):
+        return None
+    groups = np.unique(numbers, return_inverse=True)[1]
     return groups if groups.max() > 0 else None  # one sequence alone shows no spread
 
 

@@ -28,7 +28,7 @@ from toosure.predictions.predictions import (
     from_logits,
     from_probs,
 )
-from toosure.predictions.row_groups import check_group_name, groups_note, with_groups
+from toosure.predictions.row_groups import check_group_name, group_array, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
 from toosure.predictions.usual_names import (
     CORRECT,
@@ -159,7 +159,8 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     remarks.append(labels_read(label, labels, class_names, binary))
     if said := groups_note(predictions, options):
         remarks.append(said)
-    unused = [name for name in columns if name not in (*chosen, label, options.groups)]
+    used = (*chosen, label, group_array(predictions, options))
+    unused = [name for name in columns if name not in used]
     if unused:
         remarks.append(f"left out {listed_columns(unused)}")
     if options.ignore_index is not None:

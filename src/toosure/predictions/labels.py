@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from toosure.predictions.missing_labels import check_missing, missing_labels
 from toosure.predictions.usual_names import listed_columns
 
 BOOLEANS = {
     **dict.fromkeys(("true", "1", "yes", "positive"), True),
     **dict.fromkeys(("false", "0", "no", "negative"), False),
 }
-MISSING = ("", "nan", "none", "null", "na", "<na>")  # labels that are none
 POSITIVE = {**BOOLEANS, "pos": True, "neg": False}  # names of the two classes of a test
 FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
 MAX_DIGITS = 18  # of an integer that fits into 64 bits
@@ -87,9 +87,8 @@ def numbered_otherwise(names: Sequence[str]) -> bool:
     [True, False, False, False]
     """
     numbers = [without_fraction(name) for name in names]
-    if not numbers or not all(number.removeprefix("-").isdecimal() for number in numbers):
-        return False
-    return set(numbers) != set(map(str, range(len(numbers))))
+    are_numbers = bool(numbers) and all(n.removeprefix("-").isdecimal() for n in numbers)
+    return are_numbers and set(numbers) != set(map(str, range(len(numbers))))
 
 
 def by_name_note(names: Sequence[str]) -> str:
@@ -142,7 +141,7 @@ def numbers_of_names(labels: list[str], names: Sequence[str], names_given: bool)
 
 
 def strange_label(label: str, labels: list[str], names: Sequence[str]) -> str:
-    """Return the error for a label that is not a class, if their names are numbers."""
+    """Return the error for a label that names no class, among labels that are names."""
     if not label.removeprefix("-").isdecimal():
         return name_problem(label, labels, names, len(names), binary=False)
     hint = ": drop such rows, or give that class a column"
@@ -197,26 +196,6 @@ def spellings_of(values: np.ndarray) -> np.ndarray:
     return np.char.strip(values.astype(str))
 
 
-def check_missing(spellings: np.ndarray, names: Sequence[str]) -> None:
-    """Refuse labels that are empty or NaN, unless a class is called so."""
-    words = [word for word in MISSING if word not in [name.lower() for name in names]]
-    missing = np.flatnonzero(np.isin(np.char.lower(spellings), words))
-    if len(missing):
-        raise ValueError(missing_labels(missing, repr(str(spellings[missing[0]]))))
-
-
-def missing_labels(rows: np.ndarray, found: object) -> str:
-    """Return the error for rows without a label.
-
-    >>> missing_labels(np.array([3, 8]), "nan")
-    '2 rows have no label, the first is row 3 (line 5 of a .csv, nan): drop such rows'
-    """
-    first = f"row {rows[0]} (line {rows[0] + 2} of a .csv, {found})"
-    if len(rows) == 1:
-        return f"1 row has no label, {first}: drop it"
-    return f"{len(rows):,} rows have no label, the first is {first}: drop such rows"
-
-
 def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | None:
     """Return the class number of each spelling; None if one of them names no class."""
     number = {name: k for k, name in enumerate(names)}
@@ -224,9 +203,10 @@ def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | Non
         if all(label in number for label in labels):
             return [number[label] for label in labels]
 
-    # Two classes called true and false, however they are spelled.
+    # Two classes called true and false, or yes and no, however they are spelled.
     lower = {name.lower(): k for name, k in number.items()}
-    if set(lower) == {"true", "false"} and all(label.lower() in lower for label in spelled):
+    are_opposites = {POSITIVE.get(name) for name in lower} == {True, False}
+    if are_opposites and all(label.lower() in lower for label in spelled):
         return [lower[label.lower()] for label in spelled]
     return None
 
@@ -238,8 +218,11 @@ def whole_numbers(
     spelled = [without_fraction(label) for label in spelled]
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
         return [int(BOOLEANS[label.lower()]) for label in spelled]
+    strange = [label for label in spelled if label not in names]
+    if any(label in names and not label.isdecimal() for label in spelled):  # so all are names
+        raise ValueError(strange_label(strange[0], spelled, names))
 
-    for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
+    for label in spelled:
         digits = label.lstrip("-")
         if digits.isdecimal() and len(digits) > MAX_DIGITS:
             raise ValueError(f"labels must be integers in [0, {classes}); got {label[:40]}")
@@ -247,8 +230,7 @@ def whole_numbers(
             raise ValueError(name_problem(label, spelled, names, classes, binary))
 
     numbers = [int(label) for label in spelled]
-    low = min(numbers)
-    high = max(numbers)
+    low, high = min(numbers), max(numbers)
     if low < 0 or high >= classes:
         raise ValueError(
             f"labels must be integers in [0, {classes}); got {low} to {high}"

@@ -146,6 +146,23 @@ def test_opposites_are_names_whatever_their_case(tmp_path):
     assert read_predictions(tmp_path / "a.npz").correct.all()
 
 
+@pytest.mark.parametrize("names", [("p_1", "p_0"), ("True", "False")])
+def test_true_and_yes_are_the_class_of_that_name(tmp_path, names):
+    probs = np.array([[0.9, 0.1], [0.2, 0.8]])
+    frame = dict(zip(names, probs.T, strict=True))
+    for labels in ([True, False], ["True", "False"]):
+        assert from_frame(frame | {"label": labels}).correct.all()
+    assert from_frame(
+        {"p_1": probs[:, 0], "p_0": probs[:, 1], "label": ["yes", "no"]}
+    ).correct.all()
+
+    stored = {"class_names": [name.removeprefix("p_") for name in names]}
+    np.savez(tmp_path / "a.npz", probs=probs, labels=[True, False], **stored)
+    assert read_predictions(tmp_path / "a.npz").correct.all()
+    np.savez(tmp_path / "a.npz", probs=probs, labels=[0, 1], class_names=["True", "False"])
+    assert read_predictions(tmp_path / "a.npz").correct.all()  # numbers are places
+
+
 def test_predicted_classes_are_not_labels():
     frame = {**three(), "prediction": list("abca")}
     with pytest.raises(ValueError, match="no column 'label'"):

@@ -190,6 +190,7 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
             "p_yes,p_no,label\n.9,.1,1\n.2,.8,0\n",
             "0 would be yes: if 1 is yes, say --columns p_no,p_yes; else --classes yes,no",
         ),
+        ("p_a,p_b,p_c,label\n.33,.33,.33,a\n", "look like rounded probabilities; write more"),
         ("p_a,p_b,label\n.9,.1,a\n.2,.8,\n.2,.8,nan\n", "2 rows have no label, .* row 1 .line 3"),
         (
             "p_Cat,p_dog,label\n.9,.1,cat\n.2,.8,dog\n",

@@ -1,21 +1,15 @@
 """Labels in any form that files hold: class names, numbers, whole floats, booleans, columns."""
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from toosure.predictions.missing_labels import check_missing, missing_labels
+from toosure.predictions.missing_labels import check_missing
+from toosure.predictions.spellings import spellings_of, without_fraction
+from toosure.predictions.truth_words import BOOLEANS, POSITIVE, boolean_numbers, class_of_truth
 from toosure.predictions.usual_names import listed_columns
 
-BOOLEANS = {
-    **dict.fromkeys(("true", "1", "yes", "positive"), True),
-    **dict.fromkeys(("false", "0", "no", "negative"), False),
-}
-POSITIVE = {**BOOLEANS, "pos": True, "neg": False}  # names of the two classes of a test
-FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
 MAX_DIGITS = 18  # of an integer that fits into 64 bits
-MAX_EXACT_FLOAT = 2**53  # beyond it not every integer is a float
 
 
 def flat(values: np.ndarray) -> np.ndarray:
@@ -37,18 +31,6 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
 def ignored_note(count: int) -> str:
     """Return a note on how many rows were left out."""
     return f"ignored {count:,} rows by their label"
-
-
-def without_fraction(label: str) -> str:
-    """Return a whole float as text without its fraction, as `np.savetxt` writes it; others as is.
-
-    >>> [without_fraction(text) for text in ("2.0", "2.000000", "2.000e+00", "2.5", "cat")]
-    ['2', '2', '2', '2.5', 'cat']
-    """
-    if not FLOAT.fullmatch(label):
-        return label
-    number = float(label)
-    return str(int(number)) if number.is_integer() else label
 
 
 def class_numbers(
@@ -104,7 +86,7 @@ def by_position(values: np.ndarray, names: Sequence[str]) -> bool:
     """
     if not names or all(without_fraction(name).isdecimal() for name in names):
         return False
-    if values.dtype.kind in "biuf":
+    if values.dtype.kind in "iuf":
         return True
     spelled = set(np.unique(np.char.strip(values.astype(str))).tolist())
     lower = {name.lower() for name in names}
@@ -150,52 +132,6 @@ def strange_label(label: str, labels: list[str], names: Sequence[str]) -> str:
     return f"label {label} is none of the classes {listed_columns(names)}{hint}"
 
 
-def word_of_class_one(values: np.ndarray) -> str:
-    """Return how labels such as yes and no spell class 1; empty for 0 and 1, true and false, names.
-
-    >>> word_of_class_one(np.array(["No", "Yes", "No"])), word_of_class_one(np.array(["0", "1"]))
-    ('Yes', '')
-    """
-    if values.dtype.kind not in "UO":
-        return ""
-    spelled = np.unique(spellings_of(values)).tolist()
-    words = [label for label in spelled if BOOLEANS.get(label.lower())]
-    return words[0] if len(words) == 1 and words[0].lower() not in ("1", "true") else ""
-
-
-def boolean_numbers(values: np.ndarray, names: Sequence[str], classes: int) -> np.ndarray:
-    """Return 0 and 1 for booleans, which can only tell two classes apart."""
-    if classes != 2:
-        raise ValueError(
-            f"labels are true or false, which cannot say which of {classes} classes is true"
-        )
-    return values.astype(np.int64)
-
-
-def spellings_of(values: np.ndarray) -> np.ndarray:
-    """Return labels as text: 3.0 as "3", names without blanks around them."""
-    if values.dtype.kind == "f":
-        missing = np.flatnonzero(~np.isfinite(values))
-        if len(missing):
-            raise ValueError(missing_labels(missing, values[missing[0]]))
-
-        fractions = np.flatnonzero(values != np.rint(values))
-        if len(fractions):
-            row = fractions[0]
-            raise ValueError(
-                f"labels must be class numbers or names; got {values[row]:g} in row {row} "
-                "(targets of a regression, or soft labels?)"
-            )
-
-        far = np.flatnonzero(np.abs(values) > MAX_EXACT_FLOAT)
-        if len(far):
-            raise ValueError(
-                f"labels must be class numbers; got {values[far[0]]:g} in row {far[0]}"
-            )
-        values = values.astype(np.int64)
-    return np.char.strip(values.astype(str))
-
-
 def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | None:
     """Return the class number of each spelling; None if one of them names no class."""
     number = {name: k for k, name in enumerate(names)}
@@ -217,7 +153,9 @@ def whole_numbers(
     """Return labels that are whole numbers; raise with a hint how to name the classes."""
     spelled = [without_fraction(label) for label in spelled]
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
-        return [int(BOOLEANS[label.lower()]) for label in spelled]
+        true, false = class_of_truth(names), 1 - class_of_truth(names)
+        words = [true if BOOLEANS[label.lower()] else false for label in spelled]
+        return [int(k) if k.isdecimal() else n for k, n in zip(spelled, words, strict=True)]
     strange = [label for label in spelled if label not in names]
     if any(label in names and not label.isdecimal() for label in spelled):  # so all are names
         raise ValueError(strange_label(strange[0], spelled, names))
@@ -286,15 +224,3 @@ def range_hint(numbers: list[int], classes: int) -> str:
         ignored = -100 if -100 in numbers else -1
         return f": if {ignored} marks rows without a label, say --ignore-index {ignored}"
     return ""
-
-
-def parse_booleans(values: np.ndarray) -> np.ndarray:
-    """Read true and false, 1 and 0, as a column of any file spells them."""
-    spellings, inverse = np.unique(values.astype(str), return_inverse=True)
-    truths = []
-    for spelling in spellings.tolist():
-        word = without_fraction(spelling.strip().lower())
-        if word not in BOOLEANS:
-            raise ValueError(f"correct must be true or false (1 or 0); got {spelling!r}")
-        truths.append(BOOLEANS[word])
-    return np.array(truths, dtype=bool)[inverse]

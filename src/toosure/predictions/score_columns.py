@@ -4,9 +4,10 @@ import numpy as np
 
 from toosure.metrics.distributions import distribution_problem
 from toosure.predictions.columns import Columns, check_damaged, is_numbers, is_score, stacked
-from toosure.predictions.labels import flat, without_fraction
+from toosure.predictions.labels import flat
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import Kind
+from toosure.predictions.spellings import without_fraction
 from toosure.predictions.usual_names import (
     CORRECT,
     SCORES,

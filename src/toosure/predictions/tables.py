@@ -11,16 +11,12 @@ from toosure.predictions.columns import Columns, is_numbers, number_column, othe
 from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
-    POSITIVE,
     by_name_note,
     by_position,
     class_numbers,
     flat,
     ignored_note,
     kept_rows,
-    parse_booleans,
-    without_fraction,
-    word_of_class_one,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
@@ -32,6 +28,8 @@ from toosure.predictions.predictions import (
 )
 from toosure.predictions.row_groups import check_group_name, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
+from toosure.predictions.spellings import without_fraction
+from toosure.predictions.truth_words import POSITIVE, parse_booleans, word_of_class_one
 from toosure.predictions.usual_names import (
     CORRECT,
     LABELS,

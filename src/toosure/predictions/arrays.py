@@ -23,7 +23,6 @@ from toosure.predictions.labels import (
     ignored_note,
     kept_rows,
     numbered_otherwise,
-    parse_booleans,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
@@ -41,6 +40,7 @@ from toosure.predictions.row_groups import (
     groups_of,
     with_groups,
 )
+from toosure.predictions.truth_words import parse_booleans
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,

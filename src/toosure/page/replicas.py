@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from toosure.runs import Run
-from toosure.runs.array_file import read_arrays
+from toosure.runs.array_file import READ_ERRORS, read_arrays
 from toosure.runs.regular_files import Signature, signature
 from toosure.runs.row_units import unit_array, unit_in
-from toosure.runs.run import READ_ERRORS
 
 KEYS = ("accuracy", "nll", "ece", "smece")
 BINS = 15

@@ -1,6 +1,7 @@
 """The model is left as it was; bad input is refused; what did not converge says so."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from toosure.curvature import (
     LossCurvature,
     batch_sharpness,
     gn_sharpness,
+    gni,
     hessian_sharpness,
     jacobian_norms,
     spectral_density,
@@ -202,6 +204,19 @@ def test_curvature_that_is_not_finite_is_a_status():
     tracker = CurvatureTracker(model, (x, y))
     assert not tracker.measure()["gn_sharpness"].converged
     assert not jacobian_norms(model, x).converged
+
+
+@pytest.mark.parametrize("measure", [batch_sharpness, gni])
+@pytest.mark.parametrize("bias", [500.0, float("nan")])  # all right, with a gradient of zero
+def test_ratios_to_a_gradient_of_zero_are_a_status(measure, bias):
+    model, x = nn.Linear(2, 3), torch.randn(20, 2)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.copy_(torch.tensor([bias, 0.0, 0.0]))
+    result = measure(model, (x, torch.zeros(20, dtype=torch.long)), batch=5)
+    assert math.isnan(result.value) and not result.converged
+    assert "not finite: a gradient is zero, or" in result.note
+    assert result.products <= 1  # further batches would not help
 
 
 def test_too_small_a_budget_is_said():

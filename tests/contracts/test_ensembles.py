@@ -44,10 +44,16 @@ class Net(nn.Module):
         return self.head(self.block(self.flat(x)))
 
 
-def ready(name, reduction="mean", seed=1):
+def sequential():
+    """The same as a chain, which calls whatever is attached to it."""
+    net = Net()
+    return nn.Sequential(net.flat, net.block, net.head)
+
+
+def ready(name, reduction="mean", seed=1, network=Net):
     """An ensemble as the loop makes it, its network and a batch."""
     torch.manual_seed(0)
-    model = Net()
+    model = network()
     loss = nn.CrossEntropyLoss(reduction=reduction)
     objective = parse("objective", word(name)).build(
         loss=loss, reduction=reduction, seed=seed, training_steps=100
@@ -78,8 +84,11 @@ def test_a_word_builds_it(name):
 
 
 @EACH
-def test_it_predicts_the_log_of_a_mean_of_probabilities(name):
-    objective, model, (x, _, _) = ready(name)
+@pytest.mark.parametrize("network", [Net, sequential])
+def test_it_predicts_the_log_of_a_mean_of_probabilities(name, network):
+    objective, model, batch = ready(name, network=network)
+    x = batch[0]
+    assert objective(model, prepared(objective, model, batch)).isfinite()
     model.eval()
     members = objective.member_logits(model, x)
     assert members.ndim == 3 and members.shape[1:] == (32, 10)

@@ -187,6 +187,14 @@ def test_mimo_rows_show_each_image_once_per_input_and_repetition():
     assert torch.equal(equal[0], equal[1]) and torch.equal(equal[1], equal[2])
 
 
+def test_the_first_convolution_of_mimo_pads_as_before():
+    conv = nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")
+    model = nn.Sequential(conv, nn.Flatten(), nn.Linear(32, 3))
+    x = torch.randn(6, 1, 4, 4)
+    MIMO(members=2).setup(model, (x, torch.arange(6) % 3))
+    assert model[0].in_channels == 2 and model[0].padding_mode == "circular"
+
+
 def test_mimo_with_equal_images_has_the_loss_of_its_predictions():
     """Whatever the order of rows, equal images at all inputs are what is shown to predict."""
     model = network()

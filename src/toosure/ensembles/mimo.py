@@ -117,6 +117,7 @@ def wider_input(layer: Weighted, members: int, generator: torch.Generator) -> nn
             layer.padding,  # type: ignore[arg-type]
             layer.dilation,  # type: ignore[arg-type]
             bias=layer.bias is not None,
+            padding_mode=layer.padding_mode,
         )
     else:
         wide = nn.Linear(

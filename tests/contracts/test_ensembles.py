@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from toosure.binary import two_columns
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.ensembles import ENSEMBLES, log_mean_probability
@@ -42,6 +43,11 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(self.block(self.flat(x)))
+
+
+class ToTwoColumns(nn.Module):
+    def forward(self, x):
+        return two_columns(x) if x.shape[1] == 1 else x  # of MIMO's members
 
 
 def sequential():
@@ -97,6 +103,30 @@ def test_it_predicts_the_log_of_a_mean_of_probabilities(name, network):
     torch.testing.assert_close(predicted.exp(), members.softmax(-1).mean(0))
     odd = objective.predict(model, x[:7])  # no matter how many rows come
     assert odd.shape == (7, 10)
+
+
+@EACH
+@pytest.mark.parametrize("column", [True, False], ids=["(N, 1)", "(N,)"])
+def test_one_logit_per_example_is_two_classes(name, column):
+    if name == "mimo" and not column:
+        pytest.skip("its members need a dimension for their outputs")
+    x, y = DATA.train.x[:16], DATA.train.y[:16] % 2
+    found = []
+    for labels, loss, end in (
+        (y[:, None].float(), nn.BCEWithLogitsLoss(), nn.Identity() if column else nn.Flatten(0)),
+        (y, nn.CrossEntropyLoss(), ToTwoColumns()),
+    ):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.2), nn.Linear(8, 1), end)
+        objective = parse("objective", word(name)).build(loss=loss, seed=1, training_steps=9)
+        objective.setup(model, ((x, labels), (x, labels)))
+        objective.eval()
+        value = objective(model, prepared(objective, model, (x, labels, torch.arange(16))))
+        found.append((value, objective.predict(model.eval(), x), objective.report()))
+    (one, log_p, numbers), (two, wanted, same) = found
+    assert log_p.shape == (16, 2) and numbers == pytest.approx(same, abs=1e-5)
+    torch.testing.assert_close(log_p, wanted)
+    torch.testing.assert_close(one, two)
 
 
 @EACH

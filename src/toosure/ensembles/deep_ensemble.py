@@ -127,7 +127,7 @@ class DeepEnsemble(Mixture):
         self.count_step(model, part)
         x, labels, indices = batch
         if not self.own_order or self.data is None or part:
-            return x.expand(self.members, *x.shape), labels.expand(self.members, -1)
+            return tuple(each.expand(self.members, *each.shape) for each in (x, labels))
 
         others = [self.batch_of(m, step, len(indices)) for m in range(1, self.members)]
         inputs = torch.stack([x, *(x for x, _ in others)])
@@ -153,7 +153,7 @@ class DeepEnsemble(Mixture):
         else:
             logits = [each(x) for each, x in zip(members_of(network), inputs, strict=True)]
 
-        losses = [self.loss(*each) for each in zip(logits, labels, strict=True)]
+        losses = [self.loss_of(*each) for each in zip(logits, labels, strict=True)]
         return torch.stack(losses).sum()
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:

@@ -226,6 +226,9 @@ def test_too_small_a_budget_is_said():
     assert result.products <= 3
     assert "not converged after 3 products" in result.note
 
+    pairs = top_eigenpairs(*make("mlp"), 4, rtol=1e-6, budget=12)
+    assert pairs.note.endswith(f"estimated error {pairs.error:.1e}")  # of the worst, not the first
+
 
 def test_a_wrong_matrix_is_refused():
     model, data = make("mlp")

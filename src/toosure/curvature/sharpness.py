@@ -120,13 +120,14 @@ def top_eigenpairs(
 
 def as_eigenpairs(solution: Solution, k: int, sign: float = 1.0) -> Eigenpairs:
     """Return the first k pairs of a solution; `sign` -1 turns them to smallest eigenvalues."""
+    error = max(solution.error_of(i) for i in range(k))
     return Eigenpairs(
         value=torch.from_numpy(sign * solution.values[:k]),
-        error=max(solution.error_of(i) for i in range(k)),
+        error=error,
         residual=float(solution.residuals.max()),
         products=solution.products,
         converged=solution.converged,
-        note=solution.to_result(sign).note,
+        note=solution.note(error),
         vectors=solution.vectors[:k],
     )
 

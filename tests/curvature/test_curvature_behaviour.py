@@ -19,6 +19,7 @@ from toosure.curvature import (
     gni,
     hessian_sharpness,
     jacobian_norms,
+    kappa_min,
     spectral_density,
     top_eigenpairs,
     trace,
@@ -228,6 +229,12 @@ def test_too_small_a_budget_is_said():
 
     pairs = top_eigenpairs(*make("mlp"), 4, rtol=1e-6, budget=12)
     assert pairs.note.endswith(f"estimated error {pairs.error:.1e}")  # of the worst, not the first
+
+
+@pytest.mark.parametrize("perturbation", [torch.zeros(3), [torch.zeros(3)]])
+def test_a_perturbation_of_another_shape_is_refused(perturbation):
+    with pytest.raises(ValueError, match=r"one vector of the \d+ parameters .*; got .*torch\.cat"):
+        kappa_min(*make("mlp"), perturbation=perturbation)
 
 
 def test_a_wrong_matrix_is_refused():

@@ -65,6 +65,12 @@ def kappa_min(
     budget = options.pop("budget", 200.0)
     seed = options.pop("seed", 0)
     curvature = LossCurvature(model, data, loss, **options)
+    if not torch.is_tensor(perturbation) or perturbation.shape != (curvature.size,):
+        came = getattr(perturbation, "shape", type(perturbation).__name__)
+        raise ValueError(
+            f"perturbation must be one vector of the {curvature.size} parameters measured; got "
+            f"{came}: join tensors by torch.cat([t.flatten() for t in tensors])"
+        )
     operator = DirectOperator(curvature, "hessian", -1.0)
 
     # Every point starts from the vectors of the point before.

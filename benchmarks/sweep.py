@@ -179,7 +179,7 @@ def memory(who):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = {"workers": workers, "ray": on_ray, "costs": costs, "letters": letters}
-    parser.add_argument("parts", nargs="*", choices=[[], *parts], default=list(parts))
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], default=[])
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--ray-runs", type=int, default=8)
@@ -187,5 +187,5 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--many", type=int, default=1000)
     arguments = parser.parse_args()
-    for part in arguments.parts:
+    for part in arguments.parts or parts:
         parts[part](arguments)

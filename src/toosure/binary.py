@@ -35,6 +35,15 @@ def two_columns(logits: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(column), column], 1)
 
 
+def class_columns(logits: Tensor) -> Tensor:
+    """Return logits (N, C) unchanged, and one logit per example, (N,) or (N, 1), as two columns.
+
+    >>> [tuple(class_columns(torch.zeros(shape)).shape) for shape in ([4], [4, 1], [4, 3])]
+    [(4, 2), (4, 2), (4, 3)]
+    """
+    return two_columns(logits) if is_one_column(logits) else logits
+
+
 def two_column_probs(probs: Tensor) -> Tensor:
     """Return the probabilities p of class 1, (N,) or (N, 1), as [1 - p, p], (N, 2).
 

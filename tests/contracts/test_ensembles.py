@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from toosure.binary import two_columns
 from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.ensembles import ENSEMBLES, log_mean_probability
@@ -44,10 +45,21 @@ class Net(nn.Module):
         return self.head(self.block(self.flat(x)))
 
 
-def ready(name, reduction="mean", seed=1):
+class ToTwoColumns(nn.Module):
+    def forward(self, x):
+        return two_columns(x) if x.shape[1] == 1 else x  # of MIMO's members
+
+
+def sequential():
+    """The same as a chain, which calls whatever is attached to it."""
+    net = Net()
+    return nn.Sequential(net.flat, net.block, net.head)
+
+
+def ready(name, reduction="mean", seed=1, network=Net):
     """An ensemble as the loop makes it, its network and a batch."""
     torch.manual_seed(0)
-    model = Net()
+    model = network()
     loss = nn.CrossEntropyLoss(reduction=reduction)
     objective = parse("objective", word(name)).build(
         loss=loss, reduction=reduction, seed=seed, training_steps=100
@@ -78,8 +90,11 @@ def test_a_word_builds_it(name):
 
 
 @EACH
-def test_it_predicts_the_log_of_a_mean_of_probabilities(name):
-    objective, model, (x, _, _) = ready(name)
+@pytest.mark.parametrize("network", [Net, sequential])
+def test_it_predicts_the_log_of_a_mean_of_probabilities(name, network):
+    objective, model, batch = ready(name, network=network)
+    x = batch[0]
+    assert objective(model, prepared(objective, model, batch)).isfinite()
     model.eval()
     members = objective.member_logits(model, x)
     assert members.ndim == 3 and members.shape[1:] == (32, 10)
@@ -88,6 +103,30 @@ def test_it_predicts_the_log_of_a_mean_of_probabilities(name):
     torch.testing.assert_close(predicted.exp(), members.softmax(-1).mean(0))
     odd = objective.predict(model, x[:7])  # no matter how many rows come
     assert odd.shape == (7, 10)
+
+
+@EACH
+@pytest.mark.parametrize("column", [True, False], ids=["(N, 1)", "(N,)"])
+def test_one_logit_per_example_is_two_classes(name, column):
+    if name == "mimo" and not column:
+        pytest.skip("its members need a dimension for their outputs")
+    x, y = DATA.train.x[:16], DATA.train.y[:16] % 2
+    found = []
+    for labels, loss, end in (
+        (y[:, None].float(), nn.BCEWithLogitsLoss(), nn.Identity() if column else nn.Flatten(0)),
+        (y, nn.CrossEntropyLoss(), ToTwoColumns()),
+    ):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.2), nn.Linear(8, 1), end)
+        objective = parse("objective", word(name)).build(loss=loss, seed=1, training_steps=9)
+        objective.setup(model, ((x, labels), (x, labels)))
+        objective.eval()
+        value = objective(model, prepared(objective, model, (x, labels, torch.arange(16))))
+        found.append((value, objective.predict(model.eval(), x), objective.report()))
+    (one, log_p, numbers), (two, wanted, same) = found
+    assert log_p.shape == (16, 2) and numbers == pytest.approx(same, abs=1e-5)
+    torch.testing.assert_close(log_p, wanted)
+    torch.testing.assert_close(one, two)
 
 
 @EACH

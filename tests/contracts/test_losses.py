@@ -55,6 +55,13 @@ def test_reductions_agree(name):
     torch.testing.assert_close(mean, each.mean())
     torch.testing.assert_close(total, each.sum())
 
+    # Of an empty batch as torch has it, and so of the penalty alone.
+    empty = torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)
+    alone = [LOSSES[name](reduction="none").alone] if issubclass(LOSSES[name], Penalty) else []
+    assert all(loss(*empty).shape == (0,) for loss in (LOSSES[name](reduction="none"), *alone))
+    assert LOSSES[name](reduction="sum")(*empty) == 0
+    assert LOSSES[name]()(*empty).isnan()
+
 
 @EACH
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])

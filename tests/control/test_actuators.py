@@ -194,6 +194,12 @@ def test_the_radii_of_two_optimizers_keep_their_own_starts():
     assert [optimizer.param_groups[0]["rho"] for optimizer in others] == [0.1, 1.0]
 
 
+def test_pairs_of_radii_have_four_names():
+    pair = [Joint(*(Rho(SAM(network().parameters(), rho=rho, lr=0.1)) for rho in rhos))
+            for rhos in ((0.05, 0.5), (0.1, 1.0))]  # fmt: skip
+    assert list(Joint(*pair).values().values()) == [0.05, 0.5, 0.1, 1.0]
+
+
 def test_what_cannot_be_steered_is_refused():
     sgd = torch.optim.SGD(network().parameters(), lr=0.1)
     with pytest.raises(ValueError, match="SGD has no radius rho"):

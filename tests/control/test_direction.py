@@ -119,6 +119,7 @@ def test_the_state_is_kept():
             resumed = Integrator(direction=DirectionGuard(LIMIT))
             resumed.load_state_dict(whole.state_dict())
     assert whole.gave_up and resumed.state_dict() == whole.state_dict()
+    assert "last" not in whole.direction.state_dict()  # each look sets it, and older states lack it
 
 
 # -- a network that does not learn ----------------------------------------------------------------

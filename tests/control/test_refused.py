@@ -87,6 +87,10 @@ def test_mistakes_in_a_loop_of_ones_own():
         ValueError, match="it lacks sensor, actuator, steps, starts, integrator, reading"
     ):
         control.load_state_dict({})
+    state = control.state_dict()
+    state["integrator"].pop("direction")  # of an earlier version
+    with pytest.raises(ValueError, match="it lacks direction"):
+        control.load_state_dict(state)
     with pytest.raises(ValueError, match="of a controller of gamma, but this one moves rho"):
         control.load_state_dict({**control.state_dict(), "starts": {"gamma": [1.0]}})
 

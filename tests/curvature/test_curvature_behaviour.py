@@ -1,6 +1,7 @@
 """The model is left as it was; bad input is refused; what did not converge says so."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from toosure.curvature import (
     LossCurvature,
     batch_sharpness,
     gn_sharpness,
+    gni,
     hessian_sharpness,
     jacobian_norms,
+    kappa_min,
     spectral_density,
     top_eigenpairs,
     trace,
@@ -204,12 +207,34 @@ def test_curvature_that_is_not_finite_is_a_status():
     assert not jacobian_norms(model, x).converged
 
 
+@pytest.mark.parametrize("measure", [batch_sharpness, gni])
+@pytest.mark.parametrize("bias", [500.0, float("nan")])  # all right, with a gradient of zero
+def test_ratios_to_a_gradient_of_zero_are_a_status(measure, bias):
+    model, x = nn.Linear(2, 3), torch.randn(20, 2)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.copy_(torch.tensor([bias, 0.0, 0.0]))
+    result = measure(model, (x, torch.zeros(20, dtype=torch.long)), batch=5)
+    assert math.isnan(result.value) and not result.converged
+    assert "not finite: a gradient is zero, or" in result.note
+    assert result.products <= 1  # further batches would not help
+
+
 def test_too_small_a_budget_is_said():
     model, data = make("cnn with BatchNorm")
     result = hessian_sharpness(model, data, rtol=1e-9, budget=3)
     assert not result.converged
     assert result.products <= 3
     assert "not converged after 3 products" in result.note
+
+    pairs = top_eigenpairs(*make("mlp"), 4, rtol=1e-6, budget=12)
+    assert pairs.note.endswith(f"estimated error {pairs.error:.1e}")  # of the worst, not the first
+
+
+@pytest.mark.parametrize("perturbation", [torch.zeros(3), [torch.zeros(3)]])
+def test_a_perturbation_of_another_shape_is_refused(perturbation):
+    with pytest.raises(ValueError, match=r"one vector of the \d+ parameters .*; got .*torch\.cat"):
+        kappa_min(*make("mlp"), perturbation=perturbation)
 
 
 def test_a_wrong_matrix_is_refused():

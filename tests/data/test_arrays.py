@@ -12,9 +12,10 @@ from toosure.cli import app
 from toosure.config import RunConfig
 from toosure.data import arrays, digits
 from toosure.data.own_data import as_dataset
+from toosure.objectives import MIT, Mixup
 from toosure.runs import Run
 from toosure.train import Runtime, train
-from toosure.train.loading import load_data
+from toosure.train.loading import in_float64, load_data
 
 
 def table(n=90, seed=0):
@@ -89,8 +90,12 @@ def test_whole_numbers_stay(tmp_path):
     tokens = np.random.default_rng(0).integers(0, 99, (30, 7))
     data = arrays(saved(tmp_path, x=tokens, y=np.array(["no", "yes"])[np.arange(30) % 2]))
     assert data.train.x.dtype == torch.int64 and data.names == ("no", "yes")
+    assert in_float64(data).train.x.dtype == torch.int64
     with pytest.raises(ValueError, match="images must have shape"):
         data.shifted(("fog", 1))
+    for objective in (Mixup(), MIT()):  # they would be cut to whole numbers
+        with pytest.raises(ValueError, match=r"need floating-point numbers; got torch\.int64"):
+            objective.prepare(None, (data.train.x, data.train.y, data.train.indices))
 
 
 def test_pixels_outside_0_and_1_are_not_corrupted(tmp_path):
@@ -155,6 +160,12 @@ def test_what_a_function_may_return():
         torch.testing.assert_close(data.train.x, x.float())
         torch.testing.assert_close(data.test.y, y[9:18])
         assert data.names == ("0", "1", "2")
+
+    x, names = np.ones((3, 2), dtype="float32"), np.array(["no", "yes", "no"])
+    x.flags.writeable = False
+    for labels in (names, names.astype(object), names.astype("S")):
+        data = as_dataset(((x, labels), None, (x, labels)), "mine:data")
+        assert data.names == ("no", "yes") and data.test.y.tolist() == [0, 1, 0]
     data = digits(train=20)
     assert as_dataset(data, "mine:data") is data
 
@@ -165,7 +176,12 @@ def test_what_a_function_may_return():
         (None, r"returned a NoneType: return \(train, val, test\)"),
         ((1, 2, 3, 4), "returned a tuple of 4"),
         ({"train": (X, Y)}, "returned a dict of train"),
+        ({"train": (X, Y), "test": None}, "returned a dict of train"),
         ({"train": (X, Y), "test": (X, Y), "dev": (X, Y)}, "a split called 'dev'"),
+        (((X, Y), (X, ["a"] * 20)), "labels must be class numbers or names, all of one kind"),
+        (((X, Y), (X, [None] * 20)), "labels must be class numbers or names, all of one kind"),
+        (((X, Y), (X, Y + [np.inf] * 20)), "names; got inf"),
+        (((X, Y), (1j * X, Y)), "mine:data, test: inputs must be an array of real numbers"),
         (((X, Y), (X, Y[:3])), "mine:data, test: 20 rows of inputs and 3 labels"),
         ((X, Y), "mine:data, train: examples must be"),
         (((X, Y), 3), "mine:data, test: a pair of inputs and labels is needed; got a int"),

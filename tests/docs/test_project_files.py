@@ -42,5 +42,12 @@ def test_project_files_are_there():
         assert re.match(r"---\nname: .+\nabout: .+\nlabels: .+\n---\n", template.read_text())
 
 
+def test_make_bench_runs_what_needs_no_arguments():
+    names = re.search(r"(?m)^BENCHMARKS := (.+)$", (ROOT / "Makefile").read_text())[1].split()
+    for name in names:
+        text = (ROOT / "benchmarks" / f"{name}.py").read_text()
+        assert "required=True" not in text and "sys.argv[" not in text, name
+
+
 def test_the_readme_is_a_screen_and_a_half():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 80

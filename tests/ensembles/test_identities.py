@@ -53,7 +53,7 @@ def close(a, b):
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 4), st.floats(0.1, 1e4))
+@given(st.integers(1, 5), st.integers(2, 4), st.floats(0.1, 1e4))
 def test_a_mixture_is_at_most_as_bad_as_its_members(members, classes, scale):
     logits = scale * torch.randn(members, 7, classes, dtype=torch.float64)
     labels = torch.arange(7) % classes
@@ -61,6 +61,13 @@ def test_a_mixture_is_at_most_as_bad_as_its_members(members, classes, scale):
     each = [nn.functional.cross_entropy(z, labels) for z in logits]
     assert nn.functional.nll_loss(mixture, labels) <= sum(each) / members + 1e-9
     close(mixture.logsumexp(-1), torch.zeros(7, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (3, 7, 1)])
+def test_one_logit_per_example_is_the_mean_of_sigmoids(shape):
+    logits = torch.randn(shape, dtype=torch.float64)
+    mixture = log_mean_probability(logits)
+    close(mixture.exp()[:, 1], logits.reshape(3, 7).sigmoid().mean(0))
 
 
 def test_members_are_compared_over_all_pairs():
@@ -185,6 +192,14 @@ def test_mimo_rows_show_each_image_once_per_input_and_repetition():
     assert not torch.equal(orders[0], orders[1])
     equal = MIMO(members=3, repeat=4, same=1.0).orders(5, torch.Generator().manual_seed(0))
     assert torch.equal(equal[0], equal[1]) and torch.equal(equal[1], equal[2])
+
+
+def test_the_first_convolution_of_mimo_pads_as_before():
+    conv = nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")
+    model = nn.Sequential(conv, nn.Flatten(), nn.Linear(32, 3))
+    x = torch.randn(6, 1, 4, 4)
+    MIMO(members=2).setup(model, (x, torch.arange(6) % 3))
+    assert model[0].in_channels == 2 and model[0].padding_mode == "circular"
 
 
 def test_mimo_with_equal_images_has_the_loss_of_its_predictions():
@@ -351,6 +366,10 @@ def test_bsam_and_several_processes_are_refused(tmp_path):
         BatchEnsemble().prepare(sharded, (X, Y, Y))
 
 
+def encoder():
+    return nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Linear(4, 3))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -363,6 +382,11 @@ def test_bsam_and_several_processes_are_refused(tmp_path):
         (lambda: MCDropout(where="here"), "where must be residual or all"),
         (lambda: BatchEnsemble().setup(nn.ReLU(), PAIR), "no Conv2d and no Linear"),
         (lambda: MIMO().setup(nn.Sequential(nn.Linear(2, 2)), PAIR), "a first layer and a last"),
+        (
+            lambda: BatchEnsemble().setup(encoder(), PAIR),
+            r"0\.self_attn\.out_proj cannot be replaced",
+        ),
+        (lambda: MCDropout().setup(encoder(), PAIR), "TransformerEncoderLayer computes without"),
     ],
 )
 def test_mistakes_are_found(make, message):

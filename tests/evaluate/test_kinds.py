@@ -230,3 +230,7 @@ def test_labels_that_are_names():
             evaluate(probs=probs, labels=labels)
         with pytest.raises(ValueError, match="labels number the classes from 0"):
             metrics.ece(probs=probs, labels=labels)
+    with pytest.raises(ValueError, match=r"names must be the 2 classes, .* got 3: a, b, c"):
+        evaluate(probs=probs, labels=[0, 1, 1], names=("a", "b", "c"))
+    with pytest.raises(ValueError, match="names must differ, where labels are names; got a, a"):
+        evaluate(probs=probs, labels=["a", "a", "a"], names=("a", "a"))

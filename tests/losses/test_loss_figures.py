@@ -305,6 +305,15 @@ def test_chunked_pairs_equal_the_definition(monkeypatch):
     assert torch.autograd.gradgradcheck(lambda z: exclusion(z, labels), logits)
 
 
+@pytest.mark.parametrize("loss", [MMCELoss(), MMCELoss(weighted=False, normalization="reference")])
+def test_a_second_derivative_of_mmce_is_refused_not_left_out(loss):
+    logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss(z, torch.arange(7) % 4), logits)
+    (slope,) = torch.autograd.grad(loss(logits, torch.arange(7) % 4), logits, create_graph=True)
+    with pytest.raises(NotImplementedError, match="MMCE has no second derivative"):
+        slope.square().sum().backward()
+
+
 def test_two_classes_have_no_pairs_to_exclude():
     logits, labels = binary([0.3, 0.8])
     assert exclusion(logits, labels).tolist() == [0, 0]

@@ -1,12 +1,14 @@
 """Metrics, evaluations and calibrators take arrays and columns however they lie in memory."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 
 from toosure.evaluate import evaluate
 from toosure.metrics import ece, flatten_positions, multilabel_calibration, nll
-from toosure.metrics.conversion import to_tensor
+from toosure.metrics.conversion import holds_text, to_tensor
 from toosure.posthoc import Temperature
 
 RNG = np.random.default_rng(0)
@@ -47,6 +49,19 @@ def test_every_form_gives_the_same_numbers(form):
     assert evaluate(probs=probs, labels=form(LABELS % 2), **few).n == 60
     many = form((LOGITS > 0).astype(int))
     assert multilabel_calibration(logits, many)
+
+
+class OnDevice:
+    """An array on a GPU, which refuses to be copied without being asked."""
+
+    __cuda_array_interface__: ClassVar[dict[str, int]] = {"version": 3}
+
+    def __array__(self, *args: object) -> None:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+
+def test_arrays_on_a_device_stay_there():
+    assert not holds_text(OnDevice())
 
 
 def test_memory_is_shared_where_torch_can_read_it():

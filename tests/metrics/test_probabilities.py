@@ -85,6 +85,8 @@ def test_an_interval_of_a_metric_of_ones_own_gets_logits():
 
     interval = metrics.confidence_interval(mean_top, probs=PROBS, labels=LABELS, samples=5)
     assert float(interval.value) == pytest.approx(float(PROBS.amax(1).mean()))
+    with pytest.raises(ValueError, match="probs must be rows of numbers"):
+        metrics.confidence_interval(mean_top, probs=PROBS / 2, labels=LABELS, samples=5)
 
 
 def test_resampled_rows_are_not_looked_at_again():

@@ -168,6 +168,17 @@ def test_prediction_is_the_log_of_the_mean_softmax_of_samples():
     assert torch.equal(optimizer.predict(model, inputs, samples=0), mean)
 
 
+def test_prediction_of_one_logit_per_example_is_of_two_classes():
+    model, inputs = nn.Linear(3, 1).double(), torch.randn(5, 3, dtype=torch.float64)
+    optimizer = BSAM(model.parameters(), data_size=2)
+    with optimizer.sampled(torch.Generator().manual_seed(1)):
+        wanted = model(inputs).detach().sigmoid()
+    for samples, p in ((1, wanted), (0, model(inputs).detach().sigmoid())):
+        generator = torch.Generator().manual_seed(1)
+        found = optimizer.predict(model, inputs, samples, generator).exp()
+        assert torch.allclose(found, torch.cat([1 - p, p], 1), atol=1e-12)
+
+
 def test_examples_are_counted_data_factor_times():
     """Its only use is in data_size: the noise shrinks by its root, the prior by itself."""
     weight = nn.Parameter(torch.ones(1))

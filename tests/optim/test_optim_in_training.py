@@ -9,6 +9,7 @@ from slow_optimizers import dense_hessian
 from torch import nn
 
 from toosure.config import RunConfig
+from toosure.losses import MMCELoss, SKCELoss
 from toosure.models import vit
 from toosure.objectives import as_objective
 from toosure.objectives.contract import criterion_of
@@ -41,13 +42,13 @@ class Small(nn.Module):
         return self.head(torch.tanh(self.middle(self.body(x))))
 
 
-def built(optimizer, model):
+def built(optimizer, model, criterion=None):
     """The optimizer of a run, and the examples."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(40, 4, generator=generator, dtype=torch.float64)
     y = torch.randint(3, (40,), generator=generator)
     data = SimpleNamespace(train=Split(x=x, y=y), examples=40)
-    criterion = nn.CrossEntropyLoss()
+    criterion = criterion or nn.CrossEntropyLoss()
     objective = as_objective(criterion_of(criterion))
     config = RunConfig(optimizer=optimizer, steps=1)
     return build_optimizer(config, model, objective, criterion, data, ALONE), x, y
@@ -124,6 +125,13 @@ def test_the_parameters_of_an_objective_have_names():
 def test_the_tracker_reads_the_network_as_it_is_trained(middle, mode):
     optimizer, _, _ = built("bulksgd:lr=0.1", Small(middle).double())
     assert optimizer.tracker.curvature.mode == mode
+
+
+@pytest.mark.parametrize("loss", [MMCELoss(), SKCELoss()])  # these have no second derivative
+def test_the_tracker_leaves_penalties_on_the_batch_out(loss):
+    optimizer, _, _ = built("bulksgd:lr=0.1,k=1", Small().double(), loss)
+    plain, _, _ = built("bulksgd:lr=0.1,k=1", Small().double())
+    assert torch.equal(optimizer.tracker.top().value, plain.tracker.top().value)
 
 
 def test_bulk_sgd_steps_off_the_hessian_of_batch_statistics():

@@ -27,8 +27,8 @@ def record_of(accuracy=0.8, ece=0.05, images=50, corruptions=("fog", "jpeg_compr
     return ShiftRecord(images, 100, scores(0), cells, {"svhn": Ood(7, auroc, auroc, "a note")})
 
 
-def judged(path, optimizer, record, seed=0):
-    folder = make_run(path, {"optimizer": optimizer, "seed": seed})
+def judged(path, optimizer, record, seed=0, **config):
+    folder = make_run(path, {"optimizer": optimizer, "seed": seed, **config})
     text = json.dumps(record.as_json() if isinstance(record, ShiftRecord) else record)
     (folder / "shifts.json").write_text(text)
     return Run(folder)
@@ -70,6 +70,24 @@ def test_the_section_has_figures_and_tables(runs):
     few = judged(runs[2].path.parent / "few", "sam:lr=0.1", record_of(0.9, images=20))
     text = shifts(PageRuns([*runs[:2], few]))
     assert ">66.7<" not in text and "on other images than the reference there is no mCE" in text
+
+
+def test_errors_are_divided_by_those_on_the_same_data(runs, tmp_path):
+    """Networks of two data sets are on one page: an mCE across them would compare the data."""
+    others = [("sgd:lr=0.1", 0.6), ("sam:lr=0.1", 0.7)]  # mean errors .6 and .5
+    harder = [
+        judged(tmp_path / f"harder{place}", optimizer, record_of(accuracy), data="cifar100")
+        for place, (optimizer, accuracy) in enumerate(others)
+    ]
+    text = shifts(PageRuns([*runs, *harder]))
+    assert text.count(">100.0<") == 2 and ">66.7<" in text and ">83.3<" in text
+    assert "cifar100, each on its own data set.</p>" in text
+
+    # Alone on its data set, a setting has no mCE, whatever else is on the page.
+    text = shifts(PageRuns([*runs, harder[1]]))
+    assert text.count(">100.0<") == 1 and ">66.7<" in text
+    assert "data set.</p>" not in text
+    assert "not divided" in shifts(PageRuns([runs[0], harder[1]]))
 
 
 def test_seeds_judged_on_other_images_are_not_averaged(runs, tmp_path):

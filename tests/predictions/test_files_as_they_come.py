@@ -129,6 +129,58 @@ def test_one_model_of_two(tmp_path):
     second = read_predictions(path, columns=["b_*"])
     assert second.names == ("cat", "dog") and second.correct.tolist() == [True, False]
 
+    logits = {f"{name}_{model}": LOGITS[:, 0] - 1 for model in "xy" for name in ("cat", "dog")}
+    four = {**logits, "label": np.array([0.0, 1.0, 1.0, 0.0])}
+    with pytest.raises(ValueError, match=r"'cat_\*' or .*'dog_\*' or .*'\*_x' or .*'\*_y'$"):
+        from_frame(four)
+    assert from_frame(four, classes=list(logits)).classes == 4
+
+
+def test_opposites_are_names_whatever_their_case(tmp_path):
+    first, second = np.array([0.9, 0.2]), np.array([0.1, 0.8])
+    for names, labels in ((("p_yes", "p_no"), ["Yes", "No"]), (("Pos", "Neg"), ["pos", "neg"])):
+        frame = {names[0]: first, names[1]: second, "label": labels}
+        assert from_frame(frame).correct.all()
+    stored = {"labels": np.array(["Yes", "No"]), "class_names": np.array(["yes", "no"])}
+    np.savez(tmp_path / "a.npz", probs=np.stack([first, second], 1), **stored)
+    assert read_predictions(tmp_path / "a.npz").correct.all()
+
+
+@pytest.mark.parametrize("names", [("p_1", "p_0"), ("True", "False")])
+def test_true_and_yes_are_the_class_of_that_name(tmp_path, names):
+    probs = np.array([[0.9, 0.1], [0.2, 0.8]])
+    frame = dict(zip(names, probs.T, strict=True))
+    for labels in ([True, False], ["True", "False"]):
+        assert from_frame(frame | {"label": labels}).correct.all()
+    assert from_frame(
+        {"p_1": probs[:, 0], "p_0": probs[:, 1], "label": ["yes", "no"]}
+    ).correct.all()
+
+    stored = {"class_names": [name.removeprefix("p_") for name in names]}
+    np.savez(tmp_path / "a.npz", probs=probs, labels=[True, False], **stored)
+    assert read_predictions(tmp_path / "a.npz").correct.all()
+    np.savez(tmp_path / "a.npz", probs=probs, labels=[0, 1], class_names=["True", "False"])
+    assert read_predictions(tmp_path / "a.npz").correct.all()  # numbers are places
+
+
+def test_predicted_classes_are_not_labels():
+    frame = {**three(), "prediction": list("abca")}
+    with pytest.raises(ValueError, match="no column 'label'"):
+        from_frame(frame)
+    read = from_frame(frame | {"diagnosis": ["abc"[k] for k in LABELS]})
+    assert "labels from 'diagnosis'" in read.note
+
+
+def test_names_of_classes_are_those_of_the_columns_with_and_without_labels(tmp_path):
+    for names in ("012", "123"):
+        columns = three("p_class_", names)
+        path = table(tmp_path / "a.csv", {**columns, "label": [names[k] for k in LABELS]})
+        labelled = read_predictions(path)
+        check(labelled)
+        path = table(tmp_path / "b.csv", columns)
+        assert labelled.names == tuple(f"class_{k}" for k in names)
+        assert labelled.names == read_predictions(path, unlabelled=True).names
+
 
 def test_numbers_of_named_columns_are_told(tmp_path):
     path = tmp_path / "a.csv"
@@ -223,6 +275,7 @@ def test_names_of_two_classes(tmp_path):
         (P1, [0, 1, -100, 1], "say --ignore-index -100"),
         (P1, [0.5, 1, 0, 1], "got '0.5'|labels are 0, 0.5, 1"),
         (P1, ["a", "", "b", "b"], "no label"),
+        (P1, ["a", "none", "a", "none"], "if none is a class, name the classes, --classes$"),
     ],
 )
 def test_one_column_that_is_not_clear(tmp_path, scores, labels, words):

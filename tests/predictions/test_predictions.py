@@ -190,14 +190,20 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
             "p_yes,p_no,label\n.9,.1,1\n.2,.8,0\n",
             "0 would be yes: if 1 is yes, say --columns p_no,p_yes; else --classes yes,no",
         ),
+        ("p_a,p_b,p_c,label\n.33,.33,.33,a\n", "look like rounded probabilities; write more"),
         ("p_a,p_b,label\n.9,.1,a\n.2,.8,\n.2,.8,nan\n", "2 rows have no label, .* row 1 .line 3"),
         (
             "p_Cat,p_dog,label\n.9,.1,cat\n.2,.8,dog\n",
             "label 'cat' is not 'Cat': make them the same",
         ),
+        (
+            "p_cat,p_dog,label\n.9,.1,cat\n.2,.8,-1\n",
+            "label -1 is none of the classes cat, dog: .*--ignore-index -1",
+        ),
         ("7,.9,.1,cat\n8,.2,.8,dog\n", "add a first line such as id,p_A,p_B,label, with your"),
         ("1.0,0.0,cat\n.2,.8,dog\n", "add a first line such as p_A,p_B,label, with your"),
         ("0.0,0.0,1.0,cat\n.2,.8,0,dog\n", "add a first line such as p_A,p_B,p_C,label"),
+        ("id,0.5,1.0,stars\n7,.9,.1,.5\n", "no column 'label'; it holds id, 0.5, 1.0, stars: say"),
         ("7,.9,.1,0\n8,.2,.8,1\n", "add a first line such as id,p_0,p_1,label."),
         (
             "a_x,a_y,b_x,b_y,label\n.9,.1,.8,.2,x\n",

@@ -26,10 +26,18 @@ def table(names, labels, rows=slice(None)):
         (["p_1.0", "p_2.0", "p_3.0"], [1, 2, 3, 2]),
         (["p_a", "p_b", "p_c"], [0, 1, 2, 1]),
         (["p_a", "p_b", "p_c"], list("abcb")),
+        (["0.5", "1.0", "1.5"], ["0.5", "1.0", "1.5", "1.0"]),  # half stars
+        (["nan", "inf", "c"], ["nan", "inf", "c", "inf"]),
+        (["p_class_1", "p_class_2", "p_class_3"], [1.0, 2.0, 3.0, 2.0]),
     ],
 )
-def test_labels_are_names_of_columns(names, labels):
+def test_labels_are_names_of_columns(tmp_path, names, labels):
     assert from_frame(table(names, labels)).labels.tolist() == [0, 1, 2, 1]
+    rows = [names, *PROBS.tolist()]
+    ends = ["label", *labels]
+    lines = [",".join(map(str, [*row, end])) for row, end in zip(rows, ends, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    assert read_predictions(tmp_path / "a.csv").labels.tolist() == [0, 1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +140,21 @@ def test_a_measurement_beside_logits_is_no_class():
     """Three columns are named as the labels are; whether `age` is a fourth class nobody knows."""
     logits = {f"{name}": row for name, row in zip("abc", np.log(PROBS.T), strict=True)}
     columns = {"label": np.array(list("abcb")), **logits, "age": np.array([2.5, 3.0, 4.0, 1.0])}
-    with pytest.raises(ValueError, match=r"column 'age' is none of the labels a, b, c: .* a,b,c$"):
+    with pytest.raises(ValueError, match=r"column 'age' is none of .*a,b,c,age; else .* a,b,c$"):
         from_frame(columns)
     for told in ({"columns": ["a", "b", "c"]}, {"classes": ["a", "b", "c"]}):
         assert from_frame(columns, **told).logits.shape == (4, 3)
+
+    numbered = dict(zip("012", np.log(PROBS.T), strict=True)) | {"label": np.array([0, 1, 0, 1])}
+    assert from_frame(numbered).logits.shape == (4, 3)  # 2 is a class, though no row has it
+    with pytest.raises(ValueError, match="column 'age' is none of the labels 0, 1, 2"):
+        from_frame(numbered | {"age": columns["age"]})
+
+
+def test_one_column_of_class_0():
+    frame = {"p_0": 1 - Z, "label": [0, 1, 0, 1]}
+    with pytest.raises(ValueError, match=r"of class 0: if it is, say --classes 1,0; if it is that"):
+        from_frame(frame)
+    read = from_frame(frame, classes=["1", "0"])
+    assert read.names == ("1", "0") and read.labels.tolist() == [1, 0, 1, 0]
+    assert from_frame(frame, columns=["p_0"]).labels.tolist() == [0, 1, 0, 1]

@@ -135,6 +135,13 @@ def test_a_line_with_an_unknown_word_is_left_out_and_kept_in_the_file(tmp_path):
 
     (tmp_path / "scores.jsonl").write_text(text + record.line()[:50] + "\n7\n")
     assert damaged_lines(tmp_path) == 2
+
+    (tmp_path / "scores.jsonl").write_text(text + record.line()[:50])  # torn by a power cut
+    other = record_with(protocol.config(Setting(), "sam", "cifar10", 2))
+    ScoreFiles(tmp_path).write([other, replace(other, name="another")])
+    assert list(ScoreFiles(tmp_path).records) == [record.name, other.name, "another"]
+    assert damaged_lines(tmp_path) == 1
+
     (tmp_path / "scores.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"scores\.jsonl is damaged"):
         damaged_lines(tmp_path)

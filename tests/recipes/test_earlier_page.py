@@ -6,6 +6,7 @@ from fake_runs import write_run
 from typer.testing import CliRunner
 
 from toosure.cli import app
+from toosure.cli.reproduce import check_page
 from toosure.recipes import Setting, recipe
 from toosure.recipes.earlier_page import cells, read_page
 from toosure.recipes.markdown import markdown
@@ -115,3 +116,12 @@ def test_write_adds_to_a_page_and_refuses_one_of_other_data(folder, tmp_path):
     refused = CliRunner().invoke(app, [*words, "certificates"])
     assert refused.exit_code != 0 and "write to another file" in refused.stderr
     assert "--data cifar100" in target.read_text()
+
+
+def test_a_part_without_runs_on_the_data_stays_and_is_checked_early(folder, tmp_path):
+    target = tmp_path / "RESULTS.md"
+    target.write_text(page(folder, "certificates").replace("certificates", "calmo"))
+    parts = TOO_SHARP.chosen(["fig1", "calmo"])  # there are runs of CalMO on CIFAR-10 only
+    check_page(target, TOO_SHARP, parts, PAPER)
+    with pytest.raises(ValueError, match="calmo of runs on cifar10, and this call makes runs on"):
+        check_page(target, TOO_SHARP, parts, Setting(data="cifar100"))

@@ -88,6 +88,9 @@ def test_what_is_changed_is_in_the_runs():
     returned = [row for row in rows.combinations(C100) if "returned" in row.name]
     assert len(returned) == 7 and all("return_from=0.9" in row.method for row in returned)
     assert len(names(BOTH, "ablations")) == len(set(names(BOTH, "ablations")))
+    with_ema = {row.method for row in robust_rows.ablations(C100) if "weights=ema" in row.method}
+    assert len(with_ema) == 3  # of SAM and CSAM the combinations have the runs
+    assert len(with_ema & {row.method for row in rows.combinations(C100)}) == 2
 
 
 def test_another_combination_is_compared_by_its_words():
@@ -445,7 +448,7 @@ def test_looks_are_counted_as_the_controller_takes_them(words):
 def test_ablations_are_reported(tmp_path):
     setting = keep(tmp_path, C100, robust_rows.ablations(C100), lambda row, record: None)
     found = robust.ablations(setting, RunStore(tmp_path))
-    assert found.claims == [] and len(found.tables[0].rows) == 16
+    assert found.claims == [] and len(found.tables[0].rows) == 19
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ class Spoken(ProgressListener):
     def __init__(self):
         self.lines = []
         self.ended = []
+        self.measured = []
+
+    def measuring(self, step):
+        self.measured.append(step)
 
     def message(self, message):
         self.lines.append(message)
@@ -55,6 +59,7 @@ def test_scores_are_there_before_the_tables(trained):
     names = {config.name for part in (common, features) for config in part.configs(setting)}
     assert kept_names(folder / "scores") == names
     assert {config.name for config in cost.configs(setting)} <= set(listener.ended) - names
+    assert listener.measured
 
 
 def test_only_runs_that_are_compared_by_image_keep_their_images(trained):

@@ -8,10 +8,14 @@ import pytest
 
 from toosure.recipes import Setting
 from toosure.recipes.benchmark.score_files import ScoreFiles
+from toosure.recipes.benchmark.scored_rows import with_records
 from toosure.recipes.benchmark.tables import grouped
+from toosure.recipes.ensembles.saved_scores import read_scores
+from toosure.recipes.radius import robust_rows, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
+DATA = ("cifar10", "cifar100")
 STEERED = "radius:final=5,final_band=0"
 LOSSES = {
     "cross-entropy": "sgd",
@@ -31,6 +35,11 @@ MEMBERS = {
     "VI, five samples": "vi",
     "SAM with a steered radius (radius:final=5,final_band=0)": f"sam:rho=0.05 + {STEERED}",
 }
+MIXTURES = {  # rows of recipes/ensembles
+    "five SGD networks": "SGD, deep ensemble (5)",
+    "five SAM networks": "SAM, deep ensemble (5)",
+    "Laplace on the last layer, after training": "SGD, Laplace",
+}
 METHOD = {  # the words before the comma, and each number behind it as an option
     "SAM, steered": f"sam:rho=0.05 + {STEERED}",
     "ASAM, steered": f"asam:rho=0.5 + {STEERED}",
@@ -38,10 +47,14 @@ METHOD = {  # the words before the comma, and each number behind it as an option
 
 
 @pytest.fixture(scope="module")
-def kept():
+def files():
+    return ScoreFiles(ROOT / "recipes" / "benchmark")
+
+
+@pytest.fixture(scope="module")
+def kept(files):
     """The records of both data sets by the method's label."""
-    files = ScoreFiles(ROOT / "recipes" / "benchmark")
-    return [grouped(files, Setting(data=data), data) for data in ("cifar10", "cifar100")]
+    return [grouped(files, Setting(data=data), data) for data in DATA]
 
 
 def rows_below(page, heading):
@@ -102,16 +115,29 @@ def test_members(kept):
     assert not wrong
 
 
+@pytest.mark.parametrize(("place", "data"), [(0, "cifar10"), (1, "cifar100")])
+def test_mixtures(place, data):
+    scores = read_scores(Setting(data=data, scores=str(ROOT / "recipes" / "ensembles")))
+    typed = {name: cells[place] for name, *cells in rows_below("which_method.md", "## Several")}
+    wrong = []
+    for name, row in MIXTURES.items():
+        each = scores[row].values()
+        values = [100 * fmean(score[key] for score in each) for key in ("accuracy", "ece")]
+        wrong += [f"{name}: {found}" for found in differences(typed[name].split(", "), values)]
+    assert not wrong
+
+
 @pytest.mark.parametrize(("place", "heading"), [(0, "| CIFAR-10 | acc"), (1, "| CIFAR-100 | acc")])
-def test_section_6_of_the_method(kept, place, heading):
+def test_section_6_of_the_method(files, kept, place, heading):
     text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     lines = (heading + text.split(heading, 1)[1].split("\n\n", 1)[0]).splitlines()[2:]
     wrong = []
     for line in lines:
         name, *typed = (cell.strip(" *") for cell in line.strip("|").split("|"))
-        if name == "SGD, twice the epochs":
-            continue  # not by the common protocol, which fixes the length
-        records = kept[place][label_of(name)]
+        if name == "SGD, twice the epochs":  # not by the common protocol, which fixes the length
+            records = records_by_row(files, rows.comparison(Setting(data=DATA[place])))[name]
+        else:
+            records = kept[place][label_of(name)]
         assert len(records) == 3
         values = [mean(records, "accuracy"), mean(records, "ece"), mean(records, "debiased_ece")]
         values += [mean(records, "nll", 1), fmean(r.temperature for r in records)]
@@ -119,6 +145,29 @@ def test_section_6_of_the_method(kept, place, heading):
         wrong += [f"{name}: {each}" for each in differences(typed, values)]
     assert len(lines) >= 9
     assert not wrong
+
+
+def test_what_should_not_matter_to_the_method(files):
+    """Each row is one run; a note may give that of SAM beside it."""
+    records = records_by_row(files, robust_rows.robust(Setting(data="cifar100")))
+    wrong = []
+    for name, radius, scores, note in rows_below("method.md", "- **What should not matter**"):
+        row = re.sub(r"(batch \d),", r"\1", name)
+        (record,) = records[row]
+        wrong += [f"{name}: {each}" for each in differences([radius], [record.control["rho"]])]
+        typed = {row: re.findall(r"\d*\.\d+", scores)}
+        if "SAM at .2" in note:
+            typed[f"{row}, SAM as chosen"] = re.findall(r"\d*\.\d+", note)[1:]
+        for label, numbers in typed.items():
+            values = [mean(records[label], "accuracy"), mean(records[label], "nll", 1)]
+            values.append(mean(records[label], "ece"))
+            wrong += [f"{label}: {each}" for each in differences(numbers, values)]
+    assert not wrong
+
+
+def records_by_row(files, table):
+    """Return the records of a recipe's rows by name."""
+    return {each.name: each.records for each in with_records(table, files)}
 
 
 def label_of(name):

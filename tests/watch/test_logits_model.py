@@ -257,6 +257,7 @@ def test_predictions_keep_which_rows_are_of_one_sequence(file, split, tmp_path):
         pass
     read = read_predictions(tmp_path / "run" / f"{file}.npz", split=split)
     assert read.group_name == "sequence"
+    assert read.note == f"{len(y)} groups from 'sequence_of_row'"
     assert torch.equal(read.groups, torch.arange(len(y))[:, None].expand_as(y)[kept])
 
     path = tmp_path / "raw.npz"
@@ -271,6 +272,10 @@ def test_predictions_keep_which_rows_are_of_one_sequence(file, split, tmp_path):
         pytest.approx(together)
     )
     assert not np.allclose(alone.std(0), together.std(0))
+
+    damaged = {"val_logits": read.logits, "val_labels": read.labels, "val_sequence_of_row": [0, 1]}
+    np.savez(path, **damaged)
+    assert replicas_in(path, None, True, "val").samples == pytest.approx(alone)
 
 
 def test_no_more_logits_than_can_be_kept(monkeypatch):

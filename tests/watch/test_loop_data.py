@@ -93,6 +93,33 @@ def test_token_sequences_in_a_list_are_examples_and_rows_of_them_batches():
         assert numbers(Watch.of(net, way, measure=()).last) == pytest.approx(expected, abs=1e-6)
 
 
+class Older(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = model()
+
+    def forward(self, image, age):
+        return self.body(image) + age[:, None]
+
+
+def test_an_input_may_be_one_number_per_example_in_batches_and_in_examples():
+    (x, y), net = data(), Older()
+    together = {"image": x, "age": torch.rand(ROWS), "labels": y}
+    expected = numbers(Watch.of(net, together, measure=()).last)
+    examples = [{key: part[i] for key, part in together.items()} for i in range(ROWS)]
+    batches = list(DataLoader(examples, batch_size=7))
+    for way in (examples, batches):
+        assert numbers(Watch.of(net, way, measure=()).last) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_function_of_a_batch_need_not_take_an_example():
+    examples = [{**each, "label": int(each["label"])} for each in as_dicts()]
+    row = Watch.of(model(), examples, measure=(), labels=lambda batch: batch["label"].long()).last
+    assert numbers(row) == pytest.approx(
+        numbers(Watch.of(model(), data(), measure=()).last), abs=1e-6
+    )
+
+
 def test_one_line_for_the_common_case():
     loader = DataLoader(TensorDataset(*data()), batch_size=16)
     watch = Watch.of(model(), loader, DataLoader(TensorDataset(*data(40, seed=1))), measure=())

@@ -219,6 +219,16 @@ def test_own_loop_resumes(tmp_path):
     assert timeless(loop(tmp_path / "a", cut=5)) == timeless(loop(tmp_path / "b"))
 
 
+def test_a_watch_resumed_at_the_end_has_the_numbers_of_the_last_step_and_any_config(tmp_path):
+    config = {"clip": float("inf"), "depth": np.int64(3)}
+    watch = Watch(model(), CE, data(), run=tmp_path, measure=(), config=config)
+    watch.step(lr=0.1, name="a")
+    state = watch.state_dict()
+    watch.close()
+    again = Watch(model(), CE, data(), run=tmp_path, measure=(), resume=state, config=config)
+    assert {"lr": 0.1, "name": "a"}.items() <= again.finish().items()
+
+
 def test_own_loop_leaves_predictions_to_evaluate(tmp_path):
     net, (x, y) = model(), data()
     with Watch(net, CE, (x, y), (x[:7], y[:7]), run=tmp_path / "mine") as watch:

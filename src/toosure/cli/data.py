@@ -102,7 +102,7 @@ def print_all(descriptions: list[Description], root: Path) -> None:
     print_table(table)
     typer.echo(
         f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images, "
-        "shards:PATH tar files of them"
+        "shards:PATH tar files of them, arrays:FILE.npz inputs and labels of your own"
     )
 
 

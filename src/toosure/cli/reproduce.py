@@ -207,11 +207,15 @@ def check_paths(from_: Path | None, html: Path | None, write: Path | None, folde
 def check_page(
     write: Path | None, paper: "Recipe", parts: "Sequence[Part]", setting: "Setting"
 ) -> None:
-    """Raise, before anything is trained, if the page to write holds parts of other runs."""
+    """Raise, before anything is trained, if the page to write holds parts of other runs.
+
+    A part without runs on this data is not made: what the page has of it would stay.
+    """
     from toosure.recipes.earlier_page import read_page
 
     if write is not None and write.is_file():
-        read_page(write.read_text(encoding="utf-8"), paper, setting, [part.name for part in parts])
+        made = [part.name for part in parts if part.configs(setting)]
+        read_page(write.read_text(encoding="utf-8"), paper, setting, made)
 
 
 def warn_of_damage(scores: Path | None) -> None:

@@ -219,9 +219,13 @@ def joined(parts: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     {'rho': 0.1, 'rho_2': 0.2, 'gamma': 1.0}
     """
     merged: dict[str, Value] = {}
-    for number, part in enumerate(parts, 1):
+    for part in parts:
         for name, value in part.items():
-            merged[f"{name}_{number}" if name in merged else name] = value
+            free, number = name, 1
+            while free in merged:
+                number += 1
+                free = f"{name}_{number}"
+            merged[free] = value
     return merged
 
 

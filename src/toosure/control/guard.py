@@ -123,9 +123,9 @@ class DirectionGuard:
         self.way = 0
 
     def state_dict(self) -> dict[str, float]:
-        """Return what changes from look to look."""
+        """Return what the next look needs; it sets `last` itself."""
         state = asdict(self)
-        del state["limit"]
+        del state["limit"], state["last"]
         return state
 
     def load_state_dict(self, state: dict[str, float]) -> None:

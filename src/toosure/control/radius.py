@@ -231,6 +231,9 @@ class RadiusControl:
         """Raise if a state is not of a controller like this one."""
         needed = (*self.kind, "steps", "starts", "integrator", "reading")
         lacking = [name for name in needed if name not in (state or {})]
+        if not lacking:  # an earlier version kept less
+            kept = state["integrator"]
+            lacking = [name for name in self.integrator.state_dict() if name not in kept]
         if lacking:
             raise ValueError(f"not the state of a RadiusControl: it lacks {', '.join(lacking)}")
 

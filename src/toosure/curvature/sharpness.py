@@ -65,6 +65,12 @@ def kappa_min(
     budget = options.pop("budget", 200.0)
     seed = options.pop("seed", 0)
     curvature = LossCurvature(model, data, loss, **options)
+    if not torch.is_tensor(perturbation) or perturbation.shape != (curvature.size,):
+        came = getattr(perturbation, "shape", type(perturbation).__name__)
+        raise ValueError(
+            f"perturbation must be one vector of the {curvature.size} parameters measured; got "
+            f"{came}: join tensors by torch.cat([t.flatten() for t in tensors])"
+        )
     operator = DirectOperator(curvature, "hessian", -1.0)
 
     # Every point starts from the vectors of the point before.
@@ -120,13 +126,14 @@ def top_eigenpairs(
 
 def as_eigenpairs(solution: Solution, k: int, sign: float = 1.0) -> Eigenpairs:
     """Return the first k pairs of a solution; `sign` -1 turns them to smallest eigenvalues."""
+    error = max(solution.error_of(i) for i in range(k))
     return Eigenpairs(
         value=torch.from_numpy(sign * solution.values[:k]),
-        error=max(solution.error_of(i) for i in range(k)),
+        error=error,
         residual=float(solution.residuals.max()),
         products=solution.products,
         converged=solution.converged,
-        note=solution.to_result(sign).note,
+        note=solution.note(error),
         vectors=solution.vectors[:k],
     )
 

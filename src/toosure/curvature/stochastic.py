@@ -1,5 +1,6 @@
 """Curvature by sampling: batch sharpness, gradient-noise interaction, trace, spectral density."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -18,6 +19,7 @@ from toosure.metrics.inputs import check_count
 
 Data = tuple[Tensor, Tensor]
 BLOCK = 64  # batches taken at once on a GPU
+NOT_FINITE = "not finite: a gradient is zero, or the model's outputs or derivatives overflow"
 MIN_SAMPLES = 10  # batches or vectors before a standard error is believed
 
 
@@ -49,8 +51,7 @@ def batch_sharpness(
         for small in _batches(full, size, generator):
             g = small.gradient()[1]
             hg = small.apply(g[None], "hessian")[0]
-            squared_norm = float(g.double().square().sum())
-            yield float(g.double() @ hg.double()) / squared_norm
+            yield _ratio(g.double() @ hg.double(), g.double().square().sum())
 
     return _mean_of_samples(quotients(), size / full.count, rtol, max_batches, "batches")
 
@@ -70,13 +71,13 @@ def gni(
     full = _checked_curvature(model, data, loss, rtol, batch, max_batches, options)
     size = min(batch, full.count)
     generator = torch.Generator().manual_seed(seed)
-    squared_norm = float(full.gradient()[1].double().square().sum())
+    squared_norm = full.gradient()[1].double().square().sum()
 
     def interactions() -> Iterator[float]:
         for small in _batches(full, size, generator):
             g = small.gradient()[1]
             hg = full.apply(g[None], "hessian")[0]
-            yield float(g.double() @ hg.double()) / squared_norm
+            yield _ratio(g.double() @ hg.double(), squared_norm)
 
     return _mean_of_samples(interactions(), 1.0, rtol, max_batches, "batches")
 
@@ -95,6 +96,11 @@ def _checked_curvature(
     check_count("batch", batch)
     check_count("max_batches", max_batches)
     return LossCurvature(model, data, loss, **options)
+
+
+def _ratio(numerator: Tensor, squared_norm: Tensor) -> float:
+    """Divide by the squared length of a gradient: NaN if it is zero, where Python would raise."""
+    return float(numerator / squared_norm)
 
 
 def _batches(full: LossCurvature, size: int, generator: torch.Generator) -> Iterator[LossCurvature]:
@@ -229,6 +235,11 @@ def _mean_of_samples(
         mean, error = _mean_and_error(terms)
         if len(terms) >= MIN_SAMPLES and error <= rtol:
             return Result(mean, error, products=len(terms) * cost)
+
+        # No further sample makes the mean finite again.
+        if not math.isfinite(mean):
+            products = len(terms) * cost
+            return Result(mean, math.inf, products=products, converged=False, note=NOT_FINITE)
 
     note = (
         f"standard error {error:.1e} after {limit} {name}: allow more (max_{name}) or ask for less "

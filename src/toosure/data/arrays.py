@@ -12,7 +12,14 @@ from torch import Tensor
 
 from toosure.data.corruptions import Shift, check_shift
 from toosure.data.dataset import Dataset, draw_indices, draw_val_and_train, flip_labels
-from toosure.data.own_data import Pair, as_split, check_same_shape, checked_pair, class_codes
+from toosure.data.own_data import (
+    Pair,
+    as_split,
+    check_same_shape,
+    checked_pair,
+    class_codes,
+    plain_labels,
+)
 from toosure.data.seeds import DataStream, derive_seed
 from toosure.data.standardise import Standardise, array_statistics
 
@@ -150,7 +157,7 @@ def place_of(name: str) -> tuple[str, str] | None:
 def names_in(stored: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
     """Return the names of the classes, if the file has them."""
     found = next((stored[name] for name in CLASS_NAMES if name in stored), None)
-    return None if found is None else tuple(str(name) for name in found.tolist())
+    return None if found is None else tuple(str(name) for name in plain_labels(found).tolist())
 
 
 # -- rows -----------------------------------------------------------------------------------------

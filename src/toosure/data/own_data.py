@@ -30,6 +30,8 @@ def as_dataset(value: Any, source: str) -> Dataset:
     if isinstance(value, tuple | list) and len(value) in (2, 3):
         order = ("train", "test") if len(value) == 2 else ("train", "val", "test")
         value = dict(zip(order, value, strict=True))
+    if isinstance(value, Mapping):
+        value = {name: part for name, part in value.items() if part is not None}
     if not isinstance(value, Mapping) or not {"train", "test"} <= set(value):
         raise ValueError(
             f"{source} returned {described(value)}: return (train, val, test), each a pair of "
@@ -42,7 +44,6 @@ def as_dataset(value: Any, source: str) -> Dataset:
     pairs = {
         name: checked_pair(*pair_of(part, f"{source}, {name}"), f"{source}, {name}")
         for name, part in value.items()
-        if part is not None
     }
     check_same_shape(pairs, source)
     codes, names = class_codes({name: y for name, (_, y) in pairs.items()}, None)
@@ -67,16 +68,19 @@ def pair_of(part: Any, source: str) -> tuple[Any, Any]:
 
 def checked_pair(inputs: Any, labels: Any, source: str) -> Pair:
     """Return inputs that a network can take, with one label each."""
-    y = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    y = plain_labels(labels)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
         raise ValueError(f"{source}: labels must be one class per row; got shape {y.shape}")
 
+    numbers = f"{source}: inputs must be an array of real numbers"
     try:
-        x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
+        x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(writable(inputs))
     except (TypeError, ValueError):
-        raise ValueError(f"{source}: inputs must be an array of numbers") from None
+        raise ValueError(numbers) from None
+    if x.is_complex():
+        raise ValueError(numbers)
     if x.ndim < 2:
         raise ValueError(f"{source}: inputs need two axes or more (rows, ...); got {x.ndim}")
     if len(x) != len(y) or len(y) == 0:
@@ -88,6 +92,20 @@ def checked_pair(inputs: Any, labels: Any, source: str) -> Pair:
     elif x.dtype != torch.uint8:
         x = x.long()
     return x.cpu(), y
+
+
+def plain_labels(labels: Any) -> np.ndarray:
+    """Return labels as an array of numbers or of texts: those of pandas are objects."""
+    y = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if y.dtype.kind == "O":
+        y = np.array(y.tolist())
+    return np.char.decode(y, "utf-8", "replace") if y.dtype.kind == "S" else y
+
+
+def writable(values: Any) -> np.ndarray:
+    """Return an array, copied if it is read-only, of which torch would warn."""
+    array = np.asarray(values)
+    return array if array.flags.writeable else array.copy()
 
 
 def check_same_shape(pairs: Mapping[str, Pair], source: str) -> None:
@@ -102,8 +120,11 @@ def class_codes(
     labels: Mapping[str, np.ndarray], names: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return labels as class numbers from 0, and the names of the classes."""
+    kinds = {y.dtype.kind for y in labels.values()}
+    if "O" in kinds or ("U" in kinds and len(kinds) > 1):
+        raise ValueError("labels must be class numbers or names, all of one kind")
     values = np.unique(np.concatenate([np.unique(y) for y in labels.values()]))
-    if values.dtype.kind in "US":
+    if values.dtype.kind == "U":
         order = tuple(map(str, values)) if names is None else tuple(names)
         unknown = sorted(set(map(str, values)) - set(order))
         if unknown:
@@ -112,8 +133,10 @@ def class_codes(
         codes = {s: torch.tensor([number[str(v)] for v in y]) for s, y in labels.items()}
         return codes, order
 
-    if values.dtype.kind not in "iubf" or (values != np.floor(values)).any():
-        raise ValueError(f"labels must be class numbers or names; got {values[0]!r}")
+    whole = values.dtype.kind in "iubf" and np.isfinite(values) & (values == np.floor(values))
+    if not np.all(whole):
+        odd = values[~np.broadcast_to(whole, values.shape)][0]
+        raise ValueError(f"labels must be class numbers or names; got {odd}")
     low, high = int(values[0]), int(values[-1])
     if low == 1 and (names is None or high == len(names)):
         raise ValueError(f"labels go from 1 to {high}: subtract 1, classes are numbered from 0")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from toosure.ensembles.convert import (
     Weighted,
     channels_of,
+    check_replaceable,
     per_channel,
     replace_layers,
     weighted_layers,
@@ -56,6 +57,7 @@ class BatchEnsemble(Mixture):
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Give every convolution and linear layer its fast weights."""
         weighted_layers(model)  # raises if there are none
+        check_replaceable(model, nn.Conv2d, nn.Linear)
         generator = torch.Generator().manual_seed(self.seed)
         replace_layers(model, lambda name, layer: self.converted(layer, generator))
         self.fast = [p for layer in member_layers(model) for p in layer.fast_weights()]
@@ -76,11 +78,11 @@ class BatchEnsemble(Mixture):
         """Repeat the batch for every member, member by member."""
         self.count_step(model, part)
         x, labels, _ = batch
-        return repeated(x, self.members), labels.repeat(self.members)
+        return repeated(x, self.members), repeated(labels, self.members)
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels = prepared
-        loss: Tensor = self.loss(unwrapped(model)(x), labels)
+        loss = self.loss_of(unwrapped(model)(x), labels)
         return loss / reduction_factor(self.loss, self.members)  # a sum counts every member's rows
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
@@ -128,7 +130,7 @@ def rows_per_member(rows: int, members: int) -> int:
 
 
 def repeated(x: Tensor, members: int) -> Tensor:
-    """Repeat rows for every member, member by member."""
+    """Repeat rows, inputs or labels, for every member, member by member."""
     return x.repeat(members, *[1] * (x.ndim - 1))
 
 

@@ -6,6 +6,9 @@ from torch import Tensor, nn
 
 Weighted = nn.Conv2d | nn.Linear  # what ensembles convert
 
+# They compute with the weights of the layers inside them, and do not always call these.
+READERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+
 
 def replace_layers(
     model: nn.Module, make: Callable[[str, nn.Module], nn.Module | None]
@@ -49,6 +52,16 @@ def weighted_layers(model: nn.Module) -> dict[str, Weighted]:
             "make members of"
         )
     return layers
+
+
+def check_replaceable(model: nn.Module, *kinds: type[nn.Module]) -> None:
+    """Raise if layers of some kinds lie in a module of torch that computes without calling them."""
+    for path, parent, _, layer in children(model):
+        if isinstance(parent, READERS) and isinstance(layer, kinds):
+            raise ValueError(
+                f"{path} cannot be replaced: torch's {type(parent).__name__} computes without "
+                "calling it. Write attention with layers that are called, as in toosure.models.vit"
+            )
 
 
 def channels_of(layer: Weighted) -> tuple[int, int]:

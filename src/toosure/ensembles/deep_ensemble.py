@@ -73,7 +73,7 @@ class DeepEnsemble(Mixture):
         others = [self.other(model, self.seed + m) for m in range(1, self.members)]
         self.example = example
         self.choose_way([model, *others], replayed=False)
-        model.members = nn.ModuleList(others)
+        model.members = OtherMembers(others)
         parameters = [[p for n, p in model.named_parameters() if not n.startswith("members.")]]
         parameters += [list(other.parameters()) for other in others]
         self.groups = [{"params": own, "member": m} for m, own in enumerate(parameters)]
@@ -112,7 +112,7 @@ class DeepEnsemble(Mixture):
         """Choose the way anew for steps that are replayed as a CUDA graph: launches cost less."""
         assert self.network is not None
         (model,) = self.network
-        others = cast(nn.ModuleList, model.members)
+        others = cast(OtherMembers, model.members)
         del model.members  # so that the first member is a network like the others
         try:
             self.choose_way([model, *others], replayed=True)
@@ -127,7 +127,7 @@ class DeepEnsemble(Mixture):
         self.count_step(model, part)
         x, labels, indices = batch
         if not self.own_order or self.data is None or part:
-            return x.expand(self.members, *x.shape), labels.expand(self.members, -1)
+            return tuple(each.expand(self.members, *each.shape) for each in (x, labels))
 
         others = [self.batch_of(m, step, len(indices)) for m in range(1, self.members)]
         inputs = torch.stack([x, *(x for x, _ in others)])
@@ -153,12 +153,22 @@ class DeepEnsemble(Mixture):
         else:
             logits = [each(x) for each, x in zip(members_of(network), inputs, strict=True)]
 
-        losses = [self.loss(*each) for each in zip(logits, labels, strict=True)]
+        losses = [self.loss_of(*each) for each in zip(logits, labels, strict=True)]
         return torch.stack(losses).sum()
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the logits of each member, (M, N, C)."""
         return torch.stack([member(x) for member in members_of(model)])
+
+
+class OtherMembers(nn.ModuleList):
+    """The members attached to the first one.
+
+    An `nn.Sequential` calls all that is attached to it in turn: these return what they are given.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
 class OrderOfEpoch:
@@ -182,7 +192,7 @@ class OrderOfEpoch:
 
 def members_of(model: nn.Module) -> list[nn.Module]:
     """Return the members: the network and those attached to it."""
-    return [model, *cast(nn.ModuleList, model.members)]
+    return [model, *cast(OtherMembers, model.members)]
 
 
 def draws_masks(model: nn.Module) -> bool:

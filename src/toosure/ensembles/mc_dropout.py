@@ -6,7 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from toosure.data.seeds import RunStream
-from toosure.ensembles.convert import Weighted, replace_layers, weighted_layers
+from toosure.ensembles.batch_ensemble import repeated
+from toosure.ensembles.convert import (
+    Weighted,
+    check_replaceable,
+    replace_layers,
+    weighted_layers,
+)
 from toosure.ensembles.mixture import Mixture
 from toosure.ensembles.noise import (
     Noise,
@@ -65,7 +71,9 @@ class MCDropout(Mixture):
 
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Let the Dropout layers use masks that are drawn in advance."""
+        check_replaceable(model, nn.Dropout, nn.Dropout2d)
         if self.where == "all":
+            check_replaceable(model, nn.Conv2d, nn.Linear)
             head = list(weighted_layers(model))[-1]
             replace_layers(model, lambda name, layer: self.dropped(name, layer, head))
         else:
@@ -99,13 +107,13 @@ class MCDropout(Mixture):
         """Draw the masks of this step."""
         self.count_step(model, part)
         x, labels, _ = batch
-        x = x.repeat(self.repeat, *[1] * (x.ndim - 1))
+        x = repeated(x, self.repeat)
         generator = generator_for(
             x.device, self.seed, RunStream.ENSEMBLE_TRAINING, self.taken, part
         )
         return (
             x,
-            labels.repeat(self.repeat),
+            repeated(labels, self.repeat),
             *draw_noise(noisy_layers(unwrapped(model)), len(x), generator),
         )
 
@@ -113,7 +121,7 @@ class MCDropout(Mixture):
         x, labels, *masks = prepared
         network = unwrapped(model)
         with noise_in(noisy_layers(network), masks):
-            loss: Tensor = self.loss(network(x), labels)
+            loss = self.loss_of(network(x), labels)
         return loss / reduction_factor(self.loss, self.repeat)  # a sum counts every repetition
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:

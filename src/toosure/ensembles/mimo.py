@@ -90,7 +90,7 @@ class MIMO(Mixture):
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels = prepared  # (rows, M C, ...), (M, rows)
         logits = self.split(unwrapped(model)(x))
-        losses = [self.loss(*each) for each in zip(logits, labels, strict=True)]
+        losses = [self.loss_of(*each) for each in zip(logits, labels, strict=True)]
         total: Tensor = torch.stack(losses).sum()
         return total / reduction_factor(self.loss, self.repeat)  # a sum counts every repetition
 
@@ -117,6 +117,7 @@ def wider_input(layer: Weighted, members: int, generator: torch.Generator) -> nn
             layer.padding,  # type: ignore[arg-type]
             layer.dilation,  # type: ignore[arg-type]
             bias=layer.bias is not None,
+            padding_mode=layer.padding_mode,
         )
     else:
         wide = nn.Linear(

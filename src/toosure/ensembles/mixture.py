@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from toosure.binary import binary_labels, is_one_column, two_columns
 from toosure.ensembles.spread import member_numbers
 from toosure.eval_mode import evaluating
+from toosure.losses.one_column import class_pair
 from toosure.metrics.inputs import at_least_float32
 from toosure.objectives.contract import Batch, criterion_of
 from toosure.objectives.splits import splits_of
@@ -23,14 +25,20 @@ def log_mean_probability(logits: Tensor) -> Tensor:
     """Return the log of the members' mean probability, (N, C), from logits (M, N, C).
 
     Its softmax is the mixture. Averaging logits instead would give the geometric mean, which is
-    sharper and has another calibration error.
+    sharper and has another calibration error. One logit per example counts as two classes.
 
     >>> logits = torch.tensor([[[0.0, 0.0]], [[math.log(3), 0.0]]])
     >>> log_mean_probability(logits).exp()
     tensor([[0.6250, 0.3750]])
     """
-    logits = at_least_float32(logits)
+    logits = at_least_float32(classes_of_members(logits))
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
+
+
+def classes_of_members(logits: Tensor) -> Tensor:
+    """Return logits (M, N, C), of one logit per example, (M, N) or (M, N, 1), as two columns."""
+    one = len(logits) > 0 and is_one_column(logits[0])
+    return torch.stack([two_columns(each) for each in logits]) if one else logits
 
 
 class Mixture(nn.Module):
@@ -109,6 +117,11 @@ class Mixture(nn.Module):
         x, labels, _ = batch
         return x, labels
 
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of logits (N, C), or of one logit per example."""
+        loss: Tensor = self.loss(*class_pair(self.loss, logits, labels))
+        return loss
+
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the log of the mean probability, (N, C)."""
         return log_mean_probability(self.member_logits(unwrapped(model), x))
@@ -123,7 +136,11 @@ class Mixture(nn.Module):
         x, labels = self.watched
         with evaluating(model):
             parts = [self.member_logits(model, part) for part in x.split(CHUNK)]
-        numbers = member_numbers(torch.cat(parts, 1), labels)
+        logits = torch.cat(parts, 1)
+        if is_one_column(logits[0]):
+            logits = classes_of_members(logits)
+            labels = binary_labels(labels)
+        numbers = member_numbers(logits, labels)
         return {f"objective/{name}": value for name, value in numbers.items()}
 
     # -- state --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from toosure.ensembles.bayesian import BayesianMixture
 from toosure.ensembles.convert import (
     Weighted,
     channels_of,
+    check_replaceable,
     per_channel,
     replace_layers,
     weighted_layers,
@@ -89,6 +90,7 @@ class Rank1(BayesianMixture):
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Give every convolution and linear layer factors with distributions."""
         weighted_layers(model)  # raises if there are none
+        check_replaceable(model, nn.Conv2d, nn.Linear)
         generator = torch.Generator().manual_seed(self.seed)
 
         def make(name: str, layer: nn.Module) -> nn.Module | None:
@@ -123,14 +125,14 @@ class Rank1(BayesianMixture):
         )
         rows = self.members * len(x)
         noise = draw_noise(noisy_layers(unwrapped(model)), rows, generator)
-        repeated_labels = labels.repeat(self.members)
+        repeated_labels = repeated(labels, self.members)
         return repeated(x, self.members), repeated_labels, self.scale_tensor(x), *noise
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, scale, *noise = prepared
         network = unwrapped(model)
         with noise_in(noisy_layers(network), noise):
-            loss: Tensor = self.loss(network(x), labels)
+            loss = self.loss_of(network(x), labels)
         loss = loss / reduction_factor(self.loss, self.members)  # a sum counts every member's rows
         return loss + self.penalty(network, scale, len(labels) // self.members)
 

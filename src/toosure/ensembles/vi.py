@@ -13,6 +13,7 @@ from toosure.ensembles.convert import (
     Weighted,
     apply_weight,
     channels_of,
+    check_replaceable,
     per_channel,
     replace_layers,
     weighted_layers,
@@ -82,6 +83,7 @@ class VI(BayesianMixture):
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Put a distribution over the weights of every convolution and linear layer."""
         weighted_layers(model)  # raises if there are none
+        check_replaceable(model, nn.Conv2d, nn.Linear)
         generator = torch.Generator().manual_seed(self.seed)
 
         def make(name: str, layer: nn.Module) -> nn.Module | None:
@@ -120,7 +122,7 @@ class VI(BayesianMixture):
         x, labels, scale, *noise = prepared
         network = unwrapped(model)
         with noise_in(noisy_layers(network), noise):
-            loss: Tensor = self.loss(network(x), labels)
+            loss = self.loss_of(network(x), labels)
         return loss + self.penalty(network, scale, len(labels))
 
     def member_logits(self, model: nn.Module, x: Tensor) -> Tensor:

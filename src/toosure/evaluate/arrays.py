@@ -43,6 +43,11 @@ def predictions_of(
 
     if groups is not None:
         checked = replace(checked, groups=group_numbers(groups, checked.n))
+    if names and checked.classes is not None and len(names) != checked.classes:
+        raise ValueError(
+            f"names must be the {checked.classes} classes, in the order of the columns; got "
+            f"{len(names)}: {', '.join(map(str, names))}"
+        )
     return replace(checked, names=tuple(names)) if names else checked
 
 
@@ -59,6 +64,8 @@ def numbered(labels: ArrayLike | None, names: tuple[str, ...]) -> ArrayLike | No
             "labels are names: say names=(...), the classes in the order of the columns, or give "
             "class numbers"
         )
+    if len(set(names)) < len(names):
+        raise ValueError(f"names must differ, where labels are names; got {', '.join(names)}")
     return class_numbers(np.asarray(labels).astype(str), names, len(names), names_given=True)
 
 

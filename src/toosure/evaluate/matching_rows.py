@@ -7,7 +7,7 @@ from torch import Tensor
 
 from toosure.metrics.group_draws import group_count
 from toosure.predictions import Predictions
-from toosure.predictions.usual_names import listed_columns
+from toosure.predictions.usual_names import listed_columns, without_common
 
 ID_COLUMNS = ("id", "ids", "uid", "uuid", "filename", "file", "path")
 
@@ -79,11 +79,20 @@ def check_same_classes(first: Predictions, second: Predictions) -> None:
 
 
 def names_differ(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether class names or their order differ; the numbers 0 .. C - 1 do not count as names.
+    """Whether class names or their order differ.
+
+    The numbers 0 .. C - 1 do not count as names, except in another order; nor does the name of a
+    model before or after all classes.
 
     >>> [names_differ(("cat", "dog"), names) for names in (("dog", "cat"), ("0", "1"), ())]
     [True, False, False]
+    >>> names_differ(("0", "1"), ("1", "0")), names_differ(("cat", "dog"), ("gb_cat", "gb_dog"))
+    (True, False)
     """
     own, other = tuple(first), tuple(second)
+    if not own or not other or other in (own, tuple(without_common(own))):
+        return False
+    if own == tuple(without_common(other)):
+        return False
     numbers = tuple(map(str, range(max(len(own), len(other)))))
-    return bool(own and other) and own != other and numbers not in (own, other)
+    return set(own) == set(other) or numbers not in (own, other)

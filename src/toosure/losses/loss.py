@@ -142,7 +142,7 @@ class Penalty(Loss):
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         base = each_of(self.base, logits, labels)
-        if self.weight == 0:
+        if self.weight == 0 or not len(logits):  # no rows have no statistics
             return base
         return base + (self.weight * self.penalty(logits, labels)).to(base.dtype)
 
@@ -160,6 +160,8 @@ class PenaltyTerm(Loss):
         self.whole = whole
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if not len(logits):
+            return logits.sum(1)
         return self.whole.penalty(logits, labels).to(logits.dtype).expand(len(logits))
 
 

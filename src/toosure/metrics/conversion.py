@@ -17,6 +17,8 @@ def holds_text(values: object) -> bool:
         return isinstance(values[0], str) if values else False
     if isinstance(values, Tensor) or not hasattr(values, "__array__"):
         return False
+    if hasattr(values, "__cuda_array_interface__"):  # it stays on its device
+        return False
     array = np.asarray(values)
     first = array.flat[0] if array.dtype.kind == "O" and array.size else None
     return array.dtype.kind in "US" or isinstance(first, str)

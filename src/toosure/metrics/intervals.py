@@ -86,9 +86,10 @@ def confidence_interval(
     if entry.kind == "two sets":
         raise ValueError(f"{_name(metric)} compares two sets of logits and has no interval")
     check_one_column(logits)
-    # A metric that is called checks logits itself; without a call they are checked here.
-    is_called = entry.kind not in ("mean", "ranks")
-    with known_outputs() if is_called else nullcontext():
+    # A metric that is called checks logits itself; without a call they are checked here. So are
+    # probabilities, whose logarithm a metric of your own is called with.
+    checks_itself = entry.kind not in ("mean", "ranks") and probs is None
+    with known_outputs() if checks_itself else nullcontext():
         logits, labels = as_metric_inputs(logits, labels, probs)
     logits = logits.detach()
 

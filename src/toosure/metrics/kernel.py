@@ -1,11 +1,10 @@
 """MMCE: maximum mean calibration error by a kernel on confidence, in O(N log N) time."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from toosure.metrics.confidence import top_label
 from toosure.metrics.inputs import ArrayLike, as_confidence, check_choice
@@ -113,7 +112,8 @@ def pair_sum(position: Tensor, weight: Tensor, bandwidth: float) -> Tensor:
     """Return sum_ij w_i w_j exp(-|x_i - x_j| / bandwidth), for positions in [0, 1].
 
     Sorted, exp(-(x_i - x_j) / h) = exp(-x_i / h) exp(x_j / h) splits into prefix sums.
-    Differentiable once, in both arguments; the slope at |0| is taken as 0, as torch's abs does.
+    Differentiable once, in both arguments; the slope at |0| is taken as 0, as torch's abs does. A
+    second derivative raises.
     Where no gradient is needed, positions must come in ascending order.
     """
     total: Tensor = _PairSum.apply(position, weight, bandwidth)
@@ -142,14 +142,13 @@ class _PairSum(torch.autograd.Function):
         below = _sums_below(x, w, bandwidth)
         above = _sums_below(-x.flip(0), w.flip(0), bandwidth).flip(0)
 
-        ctx.save_for_backward(x, w, below, above, order)
+        ctx.save_for_backward(x, w, below, above, order, position, weight)
         ctx.bandwidth = bandwidth
         return (w * (below + w + above)).sum()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: _PairSumContext, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, w, below, above, order = ctx.saved_tensors
+        x, w, below, above, order, *inputs = ctx.saved_tensors
 
         # Rows of equal position are left out: the slope of |x_i - x_j| there is taken as 0.
         tied_below = _tied_weight_below(x, w)
@@ -160,7 +159,25 @@ class _PairSum(torch.autograd.Function):
 
         unsort = torch.empty_like(order)
         unsort[order] = torch.arange(len(order), device=order.device)
-        return to_position[unsort], to_weight[unsort], None
+        slopes = to_position[unsort], to_weight[unsort]
+        if torch.is_grad_enabled():
+            slopes = _OnlyOnce.apply(*slopes, grad, *inputs)
+        return *slopes, None
+
+
+class _OnlyOnce(torch.autograd.Function):
+    """Pass gradients of `_PairSum` on, and raise if they are differentiated by what made them.
+
+    torch's `once_differentiable` would leave these derivatives out without a word.
+    """
+
+    @staticmethod
+    def forward(ctx: object, to_position: Tensor, to_weight: Tensor, *made_of: Tensor) -> Any:
+        return to_position.clone(), to_weight.clone()
+
+    @staticmethod
+    def backward(ctx: object, *grads: Tensor) -> Any:
+        raise NotImplementedError("MMCE has no second derivative here: take its base loss")
 
 
 def _sums_below(x: Tensor, w: Tensor, bandwidth: float) -> Tensor:

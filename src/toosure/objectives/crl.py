@@ -58,7 +58,7 @@ class CRL(nn.Module):
         self.remember(splits_of(data).examples)
 
     def remember(self, examples: int) -> None:
-        """Start an empty history of `count` examples."""
+        """Start an empty history of that number of examples."""
         self.register_buffer("counts", torch.zeros(examples, device=self.epochs.device))
         self.register_buffer("fresh", torch.zeros(examples, device=self.epochs.device))
 

@@ -122,6 +122,8 @@ def far_apart(alpha: float, gap: float) -> float:
 
 def mixed(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
     """Return share a + (1 - share) b, exactly a for a share of 1."""
+    if not a.is_floating_point():
+        raise ValueError(f"mixtures of inputs need floating-point numbers; got {a.dtype}")
     return share * a + (1 - share) * b
 
 

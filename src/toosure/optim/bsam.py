@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from toosure.binary import class_columns
 from toosure.data.seeds import derive_seed
 from toosure.metrics.inputs import check_count, check_positive
 from toosure.optim.micro_batches import Closure
@@ -148,18 +149,19 @@ class BSAM(SAM):
     ) -> Tensor:
         """Return the log of the mean softmax over samples of the weights, (N, C).
 
-        `samples` defaults to the optimizer's; with 0 only the mean weights predict. The model stays
-        in the mode that it is in: call `model.eval()` before.
+        One logit per example counts as two classes. `samples` defaults to the optimizer's; with 0
+        only the mean weights predict. The model stays in the mode that it is in: call
+        `model.eval()` before.
         """
         count = self.samples if samples is None else samples
         if count == 0:
-            mean: Tensor = model(x).log_softmax(-1)
+            mean: Tensor = class_columns(model(x)).log_softmax(-1)
             return mean
 
         total: Tensor | None = None
         for _ in range(count):
             with self.sampled(generator):
-                each = model(x).log_softmax(-1)
+                each = class_columns(model(x)).log_softmax(-1)
             total = each if total is None else torch.logaddexp(total, each)
         assert total is not None
         return total - math.log(count)

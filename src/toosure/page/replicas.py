@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from toosure.runs import Run
-from toosure.runs.array_file import read_arrays
+from toosure.runs.array_file import READ_ERRORS, read_arrays
 from toosure.runs.regular_files import Signature, signature
 from toosure.runs.row_units import unit_array, unit_in
-from toosure.runs.run import READ_ERRORS
 
 KEYS = ("accuracy", "nll", "ece", "smece")
 BINS = 15
@@ -156,7 +155,10 @@ def groups_in(arrays: Mapping[str, np.ndarray], split: str) -> np.ndarray | None
     unit = unit_in(arrays, split)
     if unit is None:
         return None
-    groups = np.unique(arrays[unit_array(split, unit)], return_inverse=True)[1]
+    numbers = arrays[unit_array(split, unit)]
+    if numbers.shape != (len(arrays[f"{split}_labels"]),):
+        return None
+    groups = np.unique(numbers, return_inverse=True)[1]
     return groups if groups.max() > 0 else None  # one sequence alone shows no spread
 
 

@@ -11,9 +11,8 @@ from toosure.page.half_intervals import PlusMinus
 from toosure.page.replicas import KEYS, example_scores, groups_in, replicas_of
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
-from toosure.runs.array_file import read_arrays
+from toosure.runs.array_file import READ_ERRORS, read_arrays
 from toosure.runs.regular_files import Signature, signature
-from toosure.runs.run import READ_ERRORS
 
 ECE = KEYS.index("ece")
 

@@ -23,7 +23,6 @@ from toosure.predictions.labels import (
     ignored_note,
     kept_rows,
     numbered_otherwise,
-    parse_booleans,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
@@ -34,7 +33,14 @@ from toosure.predictions.predictions import (
     from_logits,
     from_probs,
 )
-from toosure.predictions.row_groups import check_group_name, groups_note, groups_of, with_groups
+from toosure.predictions.row_groups import (
+    check_group_name,
+    group_array,
+    groups_note,
+    groups_of,
+    with_groups,
+)
+from toosure.predictions.truth_words import parse_booleans
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
@@ -76,7 +82,7 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
         predictions = of_classes(own, score, truth, kind, options)
 
     remarks = [predictions.note, groups_note(predictions, options)]
-    remarks.append(left_out_note(own, score, truth, options.groups))
+    remarks.append(left_out_note(own, score, truth, group_array(predictions, options)))
     guessed = (score, truth) != (score_name(predictions.kind), truth_name(predictions.kind))
     if truth is None:
         remarks.insert(0, "no labels")

@@ -10,6 +10,8 @@ from typing import TextIO
 
 import numpy as np
 
+from toosure.predictions.usual_names import any_is_other
+
 DECIMAL_COMMA = re.compile(r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$")
 SEPARATORS = (",", ";", "\t", "|")
 
@@ -23,7 +25,8 @@ def read_csv(path: Path, as_text: Callable[[list[str]], list[str]]) -> dict[str,
     names = header_of(path, separator)
     if not names:
         return {}
-    if all(map(is_number, names)) or any(map(is_fraction, names)) or repeats_decimal(names):
+    cells = any(map(is_fraction, names)) or repeats_decimal(names)
+    if all(map(is_number, names)) or (cells and not as_text(names) and not any_is_other(names)):
         raise ValueError(no_header(names))
     if len(set(names)) < len(names):
         raise ValueError(f"has two columns of one name among {', '.join(names)}")
@@ -121,8 +124,9 @@ def is_number(cell: str) -> bool:
 
 
 def is_decimal(cell: str) -> bool:
-    """Whether a cell is a number that is written with a point or an exponent."""
-    return is_number(cell) and not cell.strip("+-").isdecimal()
+    """Whether a cell is a number that is written with a point or an exponent; nan is not."""
+    has_digit = any(map(str.isdigit, cell))
+    return has_digit and is_number(cell) and not cell.strip("+-").isdecimal()
 
 
 def repeats_decimal(names: list[str]) -> bool:
@@ -132,8 +136,8 @@ def repeats_decimal(names: list[str]) -> bool:
 
 
 def is_fraction(cell: str) -> bool:
-    """Whether a cell is a number that is not whole: no column is named so."""
-    return is_number(cell) and not float(cell).is_integer()
+    """Whether a cell is a number that is not whole, as few columns are named."""
+    return is_decimal(cell) and not float(cell).is_integer()
 
 
 def read_numbers(path: Path, separator: str, positions: list[int]) -> np.ndarray | None:

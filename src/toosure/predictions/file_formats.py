@@ -226,7 +226,8 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     missing = [row for row, value in enumerate(values) if value is None]
     if missing:
         count = f"{len(missing)} of {len(values)} values"
-        raise ValueError(f"column {name!r} misses {count}, the first in row {missing[0]}")
+        remedy = "drop such rows, or the column if it is not needed"
+        raise ValueError(f"column {name!r} misses {count}, the first in row {missing[0]}: {remedy}")
 
     nested = [isinstance(value, list | tuple | dict | np.ndarray) for value in values]
     if any(nested) and not all(nested) and not isinstance(values[0], str):
@@ -271,7 +272,8 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
                 missing = f"misses {column.null_count} of {len(column)} values"
                 first = column.is_null().index(True).as_py()
                 raise ValueError(
-                    f"column {name!r} {missing}, the first in row {first}: drop such rows"
+                    f"column {name!r} {missing}, the first in row {first}: drop such rows, or the "
+                    "column if it is not needed"
                 )
             values = column.to_numpy()
             columns[name] = column_of(values, name) if values.dtype == object else values

@@ -98,7 +98,9 @@ def guess_kind(scores: Tensor) -> Kind:
     rule = f"probabilities sum to 1 to within {SUM_TOLERANCE:g}"
     columns = "; if other columns are the classes, say --columns NAME,NAME"
     if float(scores.max()) <= 1:  # surely no logits: none is below 0 or above 1
-        hint = f"; independent labels are for `evaluate --multilabel`{columns}"
+        hint = (
+            probs_hint(scores) or f"; independent labels are for `evaluate --multilabel`{columns}"
+        )
     else:
         hint = probs_hint(scores) or f"; if these are logits, say --kind logits{columns}"
     raise ValueError(f"{problem}, and {rule}{hint}")

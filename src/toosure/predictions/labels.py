@@ -1,21 +1,15 @@
 """Labels in any form that files hold: class names, numbers, whole floats, booleans, columns."""
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
+from toosure.predictions.missing_labels import check_missing
+from toosure.predictions.spellings import spellings_of, without_fraction
+from toosure.predictions.truth_words import BOOLEANS, POSITIVE, boolean_numbers, class_of_truth
 from toosure.predictions.usual_names import listed_columns
 
-BOOLEANS = {
-    **dict.fromkeys(("true", "1", "yes", "positive"), True),
-    **dict.fromkeys(("false", "0", "no", "negative"), False),
-}
-MISSING = ("", "nan", "none", "null", "na", "<na>")  # labels that are none
-POSITIVE = {**BOOLEANS, "pos": True, "neg": False}  # names of the two classes of a test
-FLOAT = re.compile(r"-?\d{1,15}\.\d*(e[+-]?\d{1,2})?", re.IGNORECASE)
 MAX_DIGITS = 18  # of an integer that fits into 64 bits
-MAX_EXACT_FLOAT = 2**53  # beyond it not every integer is a float
 
 
 def flat(values: np.ndarray) -> np.ndarray:
@@ -37,18 +31,6 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
 def ignored_note(count: int) -> str:
     """Return a note on how many rows were left out."""
     return f"ignored {count:,} rows by their label"
-
-
-def without_fraction(label: str) -> str:
-    """Return a whole float as text without its fraction, as `np.savetxt` writes it; others as is.
-
-    >>> [without_fraction(text) for text in ("2.0", "2.000000", "2.000e+00", "2.5", "cat")]
-    ['2', '2', '2', '2.5', 'cat']
-    """
-    if not FLOAT.fullmatch(label):
-        return label
-    number = float(label)
-    return str(int(number)) if number.is_integer() else label
 
 
 def class_numbers(
@@ -87,9 +69,8 @@ def numbered_otherwise(names: Sequence[str]) -> bool:
     [True, False, False, False]
     """
     numbers = [without_fraction(name) for name in names]
-    if not numbers or not all(number.removeprefix("-").isdecimal() for number in numbers):
-        return False
-    return set(numbers) != set(map(str, range(len(numbers))))
+    are_numbers = bool(numbers) and all(n.removeprefix("-").isdecimal() for n in numbers)
+    return are_numbers and set(numbers) != set(map(str, range(len(numbers))))
 
 
 def by_name_note(names: Sequence[str]) -> str:
@@ -105,7 +86,7 @@ def by_position(values: np.ndarray, names: Sequence[str]) -> bool:
     """
     if not names or all(without_fraction(name).isdecimal() for name in names):
         return False
-    if values.dtype.kind in "biuf":
+    if values.dtype.kind in "iuf":
         return True
     spelled = set(np.unique(np.char.strip(values.astype(str))).tolist())
     lower = {name.lower() for name in names}
@@ -142,79 +123,13 @@ def numbers_of_names(labels: list[str], names: Sequence[str], names_given: bool)
 
 
 def strange_label(label: str, labels: list[str], names: Sequence[str]) -> str:
-    """Return the error for a label that is not a class, if their names are numbers."""
+    """Return the error for a label that names no class, among labels that are names."""
     if not label.removeprefix("-").isdecimal():
         return name_problem(label, labels, names, len(names), binary=False)
     hint = ": drop such rows, or give that class a column"
     if label in ("-1", "-100"):
         hint = f": if {label} marks rows without a label, say --ignore-index {label}"
     return f"label {label} is none of the classes {listed_columns(names)}{hint}"
-
-
-def word_of_class_one(values: np.ndarray) -> str:
-    """Return how labels such as yes and no spell class 1; empty for 0 and 1, true and false, names.
-
-    >>> word_of_class_one(np.array(["No", "Yes", "No"])), word_of_class_one(np.array(["0", "1"]))
-    ('Yes', '')
-    """
-    if values.dtype.kind not in "UO":
-        return ""
-    spelled = np.unique(spellings_of(values)).tolist()
-    words = [label for label in spelled if BOOLEANS.get(label.lower())]
-    return words[0] if len(words) == 1 and words[0].lower() not in ("1", "true") else ""
-
-
-def boolean_numbers(values: np.ndarray, names: Sequence[str], classes: int) -> np.ndarray:
-    """Return 0 and 1 for booleans, which can only tell two classes apart."""
-    if classes != 2:
-        raise ValueError(
-            f"labels are true or false, which cannot say which of {classes} classes is true"
-        )
-    return values.astype(np.int64)
-
-
-def spellings_of(values: np.ndarray) -> np.ndarray:
-    """Return labels as text: 3.0 as "3", names without blanks around them."""
-    if values.dtype.kind == "f":
-        missing = np.flatnonzero(~np.isfinite(values))
-        if len(missing):
-            raise ValueError(missing_labels(missing, values[missing[0]]))
-
-        fractions = np.flatnonzero(values != np.rint(values))
-        if len(fractions):
-            row = fractions[0]
-            raise ValueError(
-                f"labels must be class numbers or names; got {values[row]:g} in row {row} "
-                "(targets of a regression, or soft labels?)"
-            )
-
-        far = np.flatnonzero(np.abs(values) > MAX_EXACT_FLOAT)
-        if len(far):
-            raise ValueError(
-                f"labels must be class numbers; got {values[far[0]]:g} in row {far[0]}"
-            )
-        values = values.astype(np.int64)
-    return np.char.strip(values.astype(str))
-
-
-def check_missing(spellings: np.ndarray, names: Sequence[str]) -> None:
-    """Refuse labels that are empty or NaN, unless a class is called so."""
-    words = [word for word in MISSING if word not in [name.lower() for name in names]]
-    missing = np.flatnonzero(np.isin(np.char.lower(spellings), words))
-    if len(missing):
-        raise ValueError(missing_labels(missing, repr(str(spellings[missing[0]]))))
-
-
-def missing_labels(rows: np.ndarray, found: object) -> str:
-    """Return the error for rows without a label.
-
-    >>> missing_labels(np.array([3, 8]), "nan")
-    '2 rows have no label, the first is row 3 (line 5 of a .csv, nan): drop such rows'
-    """
-    first = f"row {rows[0]} (line {rows[0] + 2} of a .csv, {found})"
-    if len(rows) == 1:
-        return f"1 row has no label, {first}: drop it"
-    return f"{len(rows):,} rows have no label, the first is {first}: drop such rows"
 
 
 def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | None:
@@ -224,9 +139,10 @@ def numbers_by_name(spelled: list[str], names: Sequence[str]) -> list[int] | Non
         if all(label in number for label in labels):
             return [number[label] for label in labels]
 
-    # Two classes called true and false, however they are spelled.
+    # Two classes called true and false, or yes and no, however they are spelled.
     lower = {name.lower(): k for name, k in number.items()}
-    if set(lower) == {"true", "false"} and all(label.lower() in lower for label in spelled):
+    are_opposites = {POSITIVE.get(name) for name in lower} == {True, False}
+    if are_opposites and all(label.lower() in lower for label in spelled):
         return [lower[label.lower()] for label in spelled]
     return None
 
@@ -237,9 +153,14 @@ def whole_numbers(
     """Return labels that are whole numbers; raise with a hint how to name the classes."""
     spelled = [without_fraction(label) for label in spelled]
     if classes == 2 and all(label.lower() in BOOLEANS for label in spelled):
-        return [int(BOOLEANS[label.lower()]) for label in spelled]
+        true, false = class_of_truth(names), 1 - class_of_truth(names)
+        words = [true if BOOLEANS[label.lower()] else false for label in spelled]
+        return [int(k) if k.isdecimal() else n for k, n in zip(spelled, words, strict=True)]
+    strange = [label for label in spelled if label not in names]
+    if any(label in names and not label.isdecimal() for label in spelled):  # so all are names
+        raise ValueError(strange_label(strange[0], spelled, names))
 
-    for label in sorted(spelled, key=lambda label: label in names):  # those that are none first
+    for label in spelled:
         digits = label.lstrip("-")
         if digits.isdecimal() and len(digits) > MAX_DIGITS:
             raise ValueError(f"labels must be integers in [0, {classes}); got {label[:40]}")
@@ -247,8 +168,7 @@ def whole_numbers(
             raise ValueError(name_problem(label, spelled, names, classes, binary))
 
     numbers = [int(label) for label in spelled]
-    low = min(numbers)
-    high = max(numbers)
+    low, high = min(numbers), max(numbers)
     if low < 0 or high >= classes:
         raise ValueError(
             f"labels must be integers in [0, {classes}); got {low} to {high}"
@@ -304,15 +224,3 @@ def range_hint(numbers: list[int], classes: int) -> str:
         ignored = -100 if -100 in numbers else -1
         return f": if {ignored} marks rows without a label, say --ignore-index {ignored}"
     return ""
-
-
-def parse_booleans(values: np.ndarray) -> np.ndarray:
-    """Read true and false, 1 and 0, as a column of any file spells them."""
-    spellings, inverse = np.unique(values.astype(str), return_inverse=True)
-    truths = []
-    for spelling in spellings.tolist():
-        word = without_fraction(spelling.strip().lower())
-        if word not in BOOLEANS:
-            raise ValueError(f"correct must be true or false (1 or 0); got {spelling!r}")
-        truths.append(BOOLEANS[word])
-    return np.array(truths, dtype=bool)[inverse]

@@ -65,6 +65,15 @@ def groups_of(arrays: Mapping[str, np.ndarray], name: str, n: int) -> Tensor:
 
 def groups_note(predictions: Predictions, options: ReadOptions) -> str:
     """Return how many groups were read, and from where."""
-    if options.groups is None or predictions.groups is None:
+    name = group_array(predictions, options)
+    if name is None or predictions.groups is None:
         return ""
-    return f"{group_count(predictions.groups):,} groups from {options.groups!r}"
+    return f"{group_count(predictions.groups):,} groups from {name!r}"
+
+
+def group_array(predictions: Predictions, options: ReadOptions) -> str | None:
+    """Return the column or array that the groups were read from; None without one."""
+    if options.groups is not None or predictions.groups is None:
+        return options.groups
+    unit = unit_in(predictions.extras)
+    return None if unit is None else unit_array("", unit)

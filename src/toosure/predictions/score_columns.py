@@ -7,10 +7,12 @@ from toosure.predictions.columns import Columns, check_damaged, is_numbers, is_s
 from toosure.predictions.labels import flat
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import Kind
+from toosure.predictions.spellings import without_fraction
 from toosure.predictions.usual_names import (
     CORRECT,
     SCORES,
     UNTOLD_SCORES,
+    Models,
     class_of,
     expand,
     is_other,
@@ -32,7 +34,7 @@ def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> 
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
         raise ValueError(f"no column of a class; it holds only {listed_columns(columns)}: {remedy}")
-    if not options.columns:
+    if not options.columns and len(options.classes) != len(chosen):
         check_one_model(columns, chosen, label)
     return chosen
 
@@ -42,16 +44,27 @@ def check_one_model(columns: Columns, chosen: list[str], label: str | None) -> N
     labels = spellings(columns, label)
     if labels & {class_of(name) for name in chosen} or sum_to_one(columns, chosen):
         return
-    for models in possible_models(chosen):
-        own = list(models.values())
-        classes = {*own[0], *map(str, range(len(own[0])))}
-        fit = bool(labels) and labels <= classes
-        if fit or all(sum_to_one(columns, list(each.values())) for each in own):
-            choices = " or ".join(f"--columns '{model}'" for model in models)
-            raise ValueError(
-                f"columns {listed_columns(chosen)} look like the scores of {len(models)} models: "
-                f"say which to read, {choices}"
-            )
+    possible = possible_models(chosen)
+    fitting = [models for models in possible if each_sums_to_one(columns, models)]
+    if fitting := fitting or [models for models in possible if are_classes(labels, models)]:
+        counts = " or ".join(sorted({str(len(models)) for models in fitting}))
+        choices = " or ".join(f"--columns '{model}'" for models in fitting for model in models)
+        raise ValueError(
+            f"columns {listed_columns(chosen)} look like the scores of {counts} models: "
+            f"say which to read, {choices}"
+        )
+
+
+def each_sums_to_one(columns: Columns, models: Models) -> bool:
+    """Whether the columns of each of several models hold probabilities."""
+    return all(sum_to_one(columns, list(own.values())) for own in models.values())
+
+
+def are_classes(labels: set[str], models: Models) -> bool:
+    """Whether there are labels, and all name or number the classes of several models."""
+    names = next(iter(models.values()))
+    classes = {*names, *map(str, range(len(names)))}
+    return bool(labels) and {without_fraction(label) for label in labels} <= classes
 
 
 def possible_scores(columns: Columns, label: str | None, options: ReadOptions) -> list[str]:
@@ -159,14 +172,19 @@ def spellings(columns: Columns, label: str | None) -> set[str]:
 
 
 def check_strangers(columns: Columns, numeric: list[str], labels: set[str]) -> None:
-    """Refuse a column that is no label beside columns that are: a brightness is not a logit."""
+    """Refuse a column that is no label beside columns that are: a brightness is not a logit.
+
+    Beside labels 0 and 1, a column 2 is a class that occurs in no row.
+    """
     own = [name for name in numeric if class_of(name) in labels]
+    if own and all(class_of(name).isdecimal() for name in own):  # as 2, which occurs in no row
+        own = [name for name in numeric if name in own or class_of(name).isdecimal()]
     strangers = [name for name in numeric if name not in own]
     if not strangers or len(own) < 2 or sum_to_one(columns, numeric):
         return
     raise ValueError(
-        f"column {strangers[0]!r} is none of the labels {listed_columns(own)}: if it is no class "
-        f"either, say --columns {','.join(own)}"
+        f"column {strangers[0]!r} is none of the labels {listed_columns(own)}: if it is a class "
+        f"that occurs in no row, say --columns {','.join(numeric)}; else --columns {','.join(own)}"
     )
 
 

@@ -1,5 +1,6 @@
 """Predictions in a table: its scores and labels, read and checked."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,15 +11,12 @@ from toosure.predictions.columns import Columns, is_numbers, number_column, othe
 from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
-    POSITIVE,
     by_name_note,
     by_position,
     class_numbers,
     flat,
     ignored_note,
     kept_rows,
-    parse_booleans,
-    word_of_class_one,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
@@ -28,13 +26,17 @@ from toosure.predictions.predictions import (
     from_logits,
     from_probs,
 )
-from toosure.predictions.row_groups import check_group_name, groups_note, with_groups
+from toosure.predictions.row_groups import check_group_name, group_array, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
+from toosure.predictions.spellings import without_fraction
+from toosure.predictions.truth_words import POSITIVE, parse_booleans, word_of_class_one
 from toosure.predictions.usual_names import (
     CORRECT,
     LABELS,
+    PREDICTED,
     SCORES,
     WEAK_LABELS,
+    any_is_other,
     class_of,
     listed_columns,
     pick,
@@ -42,6 +44,7 @@ from toosure.predictions.usual_names import (
     without_common,
 )
 
+CLASS_ZERO = re.compile(r"(?i)(p|prob|probs|proba|probability|class)[_ .:\-]?0")
 KIND_WORDS: dict[Kind, str] = {
     "logits": "logit",
     "probs": "probability",
@@ -81,10 +84,7 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     if any(len(values) == 0 for values in columns.values()):
         raise ValueError("is empty: there are no rows below the names of the columns")
     if label is None and not (options.unlabelled and columns):
-        if any(map(is_decimal, names)):
-            raise ValueError(no_header(names))
-        remedy = ": say which holds the true class, --label-column NAME" if names else ""
-        raise ValueError(f"no column 'label'; it holds {listed_columns(names)}{remedy}")
+        raise ValueError(no_labels(names))
     if label and confidence and correct and not options.kind and not options.columns:
         chosen = score_columns_or_none(columns, label, options)
         if chosen is None:
@@ -92,13 +92,26 @@ def from_table(columns: Columns, options: ReadOptions) -> Predictions:
     return class_table(columns, label, options)
 
 
+def no_labels(names: Sequence[str]) -> str:
+    """Return the error for a table without a column of labels."""
+    remedy = "say which holds the true class, --label-column NAME"
+    if any(map(is_decimal, names)) and not any_is_other(names):
+        return f"{no_header(list(names))}; if these are names, {remedy}"
+    there = f"no column 'label'; it holds {listed_columns(names)}"
+    return f"{there}: {remedy}" if names else there
+
+
 def label_by_values(columns: Columns) -> str | None:
-    """Return the one column of text that only names classes, which are columns; None if none is."""
+    """Return the one column of text that only names classes, which are columns; None if none is.
+
+    Predicted classes are not labels.
+    """
     classes = {class_of(name) for name, values in columns.items() if is_numbers(values)}
     texts = [
         name
         for name, values in columns.items()
         if values.dtype.kind == "U" and len(values) and set(values.tolist()) <= classes
+        if name.lower() not in PREDICTED
     ]
     return texts[0] if len(texts) == 1 and len(classes) > 1 else None
 
@@ -132,11 +145,8 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     kind = options.kind or kind_of_columns(chosen, scores)
 
     binary = scores.shape[1] == 1
-    if binary and chosen[0].endswith("_0") and f"{chosen[0][:-1]}1" in columns:
-        raise ValueError(
-            f"{chosen[0]!r} is named as the probability of class 0, and one column is read as that "
-            f"of class 1: take {chosen[0][:-1]}1, or both"
-        )
+    if binary:
+        check_class_one(chosen[0], columns, options)
     classes = 2 if binary else scores.shape[1]
     class_names = names_of(chosen, scores.shape[1], labels, options)
     numbers = labels
@@ -159,7 +169,8 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     remarks.append(labels_read(label, labels, class_names, binary))
     if said := groups_note(predictions, options):
         remarks.append(said)
-    unused = [name for name in columns if name not in (*chosen, label, options.groups)]
+    used = (*chosen, label, group_array(predictions, options))
+    unused = [name for name in columns if name not in used]
     if unused:
         remarks.append(f"left out {listed_columns(unused)}")
     if options.ignore_index is not None:
@@ -168,10 +179,34 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         remarks.append(doubt)
     return replace(
         predictions,
-        names=class_names if len(class_names) == classes else (),
+        names=shown_names(chosen, class_names, options) if len(class_names) == classes else (),
         note=", ".join(remarks),
         column=chosen[0] if binary else "",
     )
+
+
+def check_class_one(name: str, columns: Columns, options: ReadOptions) -> None:
+    """Refuse a single column that is named as the probability of class 0."""
+    called = f"{name!r} is named as the probability of class 0"
+    if name.endswith("_0") and f"{name[:-1]}1" in columns:
+        raise ValueError(
+            f"{called}, and one column is read as that of class 1: take {name[:-1]}1, or both"
+        )
+    if CLASS_ZERO.fullmatch(name) and not options.columns and not options.classes:
+        raise ValueError(
+            f"{called}: if it is, say --classes 1,0; if it is that of class 1, --columns {name}"
+        )
+
+
+def shown_names(
+    chosen: Sequence[str], class_names: tuple[str, ...], options: ReadOptions
+) -> tuple[str, ...]:
+    """Return the names of the classes for readers: class_1 and class_2, if labels are 1 and 2."""
+    own_names = tuple(class_of(name) for name in chosen)
+    are_numbers = all(name.isdecimal() for name in class_names)
+    if options.classes or len(own_names) != len(class_names) or not are_numbers:
+        return class_names
+    return own_names
 
 
 def scores_read(kind: Kind, chosen: Sequence[str], width: int) -> str:
@@ -239,7 +274,7 @@ def names_of(
         return options.classes
     if len(chosen) == width > 1:
         own_names = [class_of(name) for name in chosen]
-        spelled = set(np.char.strip(labels.astype(str)).tolist())
+        spelled = {without_fraction(label) for label in np.char.strip(labels.astype(str)).tolist()}
         shorter = without_common(own_names)
         if not spelled & set(own_names) and spelled <= set(shorter):
             return tuple(shorter)

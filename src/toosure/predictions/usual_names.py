@@ -33,12 +33,15 @@ UNTOLD_SCORES = (
 KNOWN = (*LABELS, *WEAK_LABELS, *CORRECT, *UNTOLD_SCORES, *(n for s in SCORES.values() for n in s))
 CLASS_NAMES = ("classes", "class_names", "classes_", "target_names")  # of an array file
 
-# Columns of a table that are not scores: about rows, and predicted classes.
+# Columns of a table that are not scores: predicted classes, and what is about rows.
+PREDICTED = (
+    *("y_pred", "pred", "preds", "prediction", "predictions", "predicted"),
+    *("predicted_label", "predicted_class", "pred_label", "pred_class"),
+)
 OTHER = (
     *("", "id", "ids", "index", "idx", "row", "uid", "uuid", "name", "file", "filename", "path"),
     *("image", "text", "split", "fold", "weight", "sample_weight", "group", "date", "time"),
-    *("timestamp", "y_pred", "pred", "preds", "prediction", "predictions", "predicted"),
-    *("predicted_label", "predicted_class", "pred_label", "pred_class"),
+    *("timestamp", *PREDICTED),
 )
 PREFIX = re.compile(
     r"(?i)^(p|prob|probs|proba|probability|pred_proba|y_prob|y_proba|y_pred_proba|logit|logits|"
@@ -54,6 +57,11 @@ def is_other(name: str) -> bool:
     """
     low = name.lower()
     return low in OTHER or low.startswith(("unnamed:", "__index_level_")) or low.endswith("_id")
+
+
+def any_is_other(names: Iterable[str]) -> bool:
+    """Whether one of several columns is named as in `OTHER`; one without a name is not."""
+    return any(name and is_other(name) for name in names)
 
 
 def pick(names: Iterable[str], usual: Sequence[str], what: str, option: str) -> str | None:
@@ -157,8 +165,9 @@ def without_common(names: Sequence[str]) -> list[str]:
     (['cat', 'dog'], ['cat', 'dog'])
     """
     before = shared_start(names).rfind("_") + 1
-    after = shared_start([name[::-1] for name in names]).rfind("_") + 1
-    return [name[before : len(name) - after] for name in names]
+    rest = [name[before:] for name in names]
+    after = shared_start([name[::-1] for name in rest]).rfind("_") + 1
+    return [name[: len(name) - after] for name in rest]
 
 
 def class_of(name: str) -> str:

@@ -1,6 +1,8 @@
-"""Read files of JSON lines. A power cut may have torn the last line."""
+"""Read and extend files of JSON lines. A power cut may have torn the last line."""
 
 import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,3 +25,14 @@ def object_of(line: str) -> dict[str, Any] | None:
     except json.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def append_lines(file: Path, lines: Iterable[str]) -> None:
+    """Append lines to a file; end a torn last line first, or the next would be lost with it."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    with file.open("a+b") as stream:  # writes at the end, wherever it read
+        if stream.seek(0, os.SEEK_END):
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                text = b"\n" + text
+        stream.write(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.optim import SAM
+from toosure.recipes.json_lines import append_lines
 from toosure.recipes.needed_runs import SavedScores, has_ended, missing_configs
 from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Saves, Setting
 from toosure.recipes.run_store import RunStore
@@ -174,8 +175,7 @@ def log_sweep(
     """Append a record of the device, command and duration of a sweep."""
     record = environment(device_name(runtime.torch_device), workers=workers, graph=runtime.graph)
     record |= {"parts": [part.name for part in parts], "trained": ended, "seconds": seconds}
-    with (out / LOG).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    append_lines(out / LOG, [json.dumps(record)])
 
 
 def judge_parts(recipe: Recipe, parts: Sequence[Part], setting: Setting, out: Path) -> Outcome:

@@ -36,6 +36,9 @@ class ScoreListener(ProgressListener):
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
         self.inner.begin(config, path, step)
 
+    def measuring(self, step: int) -> None:
+        self.inner.measuring(step)
+
     def row(self, row: Row) -> None:
         self.inner.row(row)
 

@@ -5,6 +5,7 @@ import math
 import re
 import struct
 import zipfile
+import zlib
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +19,10 @@ MAX_BYTES = 64 << 20  # of a file, packed and unpacked; a snapshot has some kilo
 MAX_ARRAYS = 256
 MAX_HEADER = 4096
 MAGIC = b"\x93NUMPY"
+READ_ERRORS = (  # what a file that was cut off or overwritten may raise
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
+    *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
+)
 DTYPE = re.compile(r"[<>|=]?[biufcSU][0-9]{1,8}")
 
 

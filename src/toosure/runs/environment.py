@@ -63,9 +63,9 @@ def commit(folder: Path) -> str | None:
 
 
 def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10
-    )
+    # Without a lock: a run that is killed meanwhile would leave it, and commits would be refused.
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()
 
 

@@ -1,15 +1,12 @@
 """Read a run folder, finished or growing, without torch and without a lock."""
 
-import struct
-import zipfile
-import zlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toosure.runs.array_file import read_arrays
+from toosure.runs.array_file import READ_ERRORS, read_arrays
 from toosure.runs.files import is_locked, numbered_files
 from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
@@ -17,13 +14,9 @@ from toosure.runs.regular_files import Signature, first_line, open_regular, prin
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.row_warnings import row_warnings
 from toosure.runs.snapshot import check_snapshot
-from toosure.runs.status import USUAL, check_outcome
+from toosure.runs.status import USUAL, damaged_files
 from toosure.runs.stored_folder import fetched_folder, is_claimed
 
-READ_ERRORS = (  # what a file of arrays that was cut off or overwritten may raise
-    *(OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, NotImplementedError),
-    *(ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error),
-)
 CACHED_FILES = {  # what was read of each file
     "config": "config",
     "environment": "environment",
@@ -175,17 +168,7 @@ class Run:
 
     @cached_property
     def _damaged_json(self) -> list[str]:
-        """Which files of JSON cannot be read."""
-        problems = []
-        for name in ("config", "environment", "status"):
-            file = self.path / f"{name}.json"
-            try:
-                found = read_json(file, self.follow_links)
-                if name == "status":
-                    check_outcome(found, file)
-            except ValueError as error:
-                problems.append(str(error))
-        return problems
+        return damaged_files(self.path, self.follow_links)
 
     @property
     def warnings(self) -> list[str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from toosure.runs.json_text import read_json
 from toosure.runs.regular_files import printable
 
 USUAL = ("complete", "running", "ended")  # without a warning; "ended" is a loop of your own
@@ -16,3 +17,17 @@ def check_outcome(outcome: dict[str, Any], file: Path) -> None:
         raise ValueError(
             f"{printable(str(file))} must hold a status such as complete; got {str(status)[:40]!r}"
         )
+
+
+def damaged_files(folder: Path, follow_links: bool = True) -> list[str]:
+    """Return which of a run's own JSON files cannot be read, a sentence each."""
+    problems = []
+    for name in ("config", "environment", "status"):
+        file = folder / f"{name}.json"
+        try:
+            found = read_json(file, follow_links)
+            if name == "status":
+                check_outcome(found, file)
+        except ValueError as error:
+            problems.append(str(error))
+    return problems

@@ -79,7 +79,7 @@ class RunWriter:
         """Write the config of a new folder, or compare it with the one that is there."""
         if config is None:
             return
-        new = json.loads(json.dumps(config))
+        new = json.loads(json.dumps(json_ready(config)))
         old = read_json(self.path / "config.json")
         # A setting that did not exist when a run began counts as not given.
         differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]

@@ -14,6 +14,7 @@ from toosure.config import RunConfig
 from toosure.curvature import CurvatureTracker
 from toosure.curvature.products.functional_model import Mode
 from toosure.data import Dataset
+from toosure.losses.loss import per_example_part
 from toosure.objectives import Objective, as_objective
 from toosure.objectives.contract import ParameterGroup, criterion_of
 from toosure.optim import ASAM, BSAM, SAM
@@ -266,6 +267,8 @@ def build_tracker(
 ) -> CurvatureTracker:
     """Track the Hessian of the training loss; with BatchNorm, of the network in train mode.
 
+    Statistics of a batch have no part in it, as in what a watch measures.
+
     In train mode the statistics are of all examples, so every process needs all of them. A network
     with dropout but no BatchNorm stays in eval mode, because every step has another mask.
     """
@@ -278,4 +281,5 @@ def build_tracker(
         group = None
 
     examples = data.train.x[rows], data.train.y[rows]
-    return CurvatureTracker(model, examples, criterion, quantities=(), mode=mode, group=group)
+    loss = per_example_part(criterion)
+    return CurvatureTracker(model, examples, loss, quantities=(), mode=mode, group=group)

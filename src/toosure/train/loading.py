@@ -3,6 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
+from torch import Tensor
+
 from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.image_files import usable_cores
@@ -31,7 +33,9 @@ def load_data(config: RunConfig, runtime: Runtime) -> Dataset:
 
 
 def in_float64(data: Dataset) -> Dataset:
-    """Return the data in double precision."""
+    """Return the data in double precision; whole numbers, such as tokens, stay."""
+    if isinstance(data.train.x, Tensor) and not data.train.x.is_floating_point():
+        return data
     splits = {name: getattr(data, name) for name in ("train", "val", "test", "stream")}
     doubled = {name: s and replace(s, x=s.x.double()) for name, s in splits.items()}
     return replace(data, **doubled, mean=data.mean.double(), std=data.std.double())

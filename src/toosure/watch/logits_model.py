@@ -280,7 +280,7 @@ def check_finite_inputs(name: str, inputs: Inputs) -> None:
     for tensor in tensors_of(inputs):
         if not tensor.is_floating_point():
             continue
-        bad = (~torch.isfinite(tensor.flatten(1).sum(1))).nonzero()
+        bad = (~torch.isfinite(tensor.reshape(len(tensor), -1).sum(1))).nonzero()
         if len(bad):
             raise ValueError(
                 f"{name} inputs must be finite; example {int(bad[0])} holds NaN or infinity"

@@ -97,15 +97,16 @@ class ExampleSource:
         """Whether a list holds batches rather than examples.
 
         A first item with two rows or more, and a label for each of them, is a batch. One sequence
-        of numbers with a label for each is an example.
+        of numbers with a label for each is an example, as is what `inputs` or `labels`, functions
+        of a batch, cannot be called with.
         """
         if not isinstance(data, list | tuple) or not len(data):
             return False
         try:
             inputs, labels = self.reader.read(name, data[0])
-        except (ValueError, TypeError, IndexError):  # one label, say
+        except Exception:  # one label, say; a function of yours may raise anything
             return False
-        return len(labels) > 1 and all(tensor.ndim > 1 for tensor in tensors_of(inputs))
+        return len(labels) > 1 and any(tensor.ndim > 1 for tensor in tensors_of(inputs))
 
     def _from_memory(self, name: str, batch: Any) -> Sample:
         inputs, labels = self.reader.read(name, batch)

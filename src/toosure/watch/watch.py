@@ -288,6 +288,7 @@ class Watch:
             "splits": list(self.splits),
             "examples": hashes_in(self.measurer.notes),
             "last": json_ready(self.last),
+            "numbers": json_ready(self.latest_numbers),
             "rows": self.sink.sync(),
             **self.measurer.state_dict(),
         }
@@ -301,6 +302,7 @@ class Watch:
         self.steps = state["steps"]
         self.last_measured = state["measured"]
         self.snapshot_from = state["snapshot_from"]
+        self.latest_numbers = state.get("numbers", {})
         self.stopwatch.rewind(state["seconds"], state["measuring"], state["cost"])
         self.measurer.load_state_dict(state)
         self.sink.rewind(self.last_measured, state.get("last", {}))

@@ -56,17 +56,20 @@ class Solution:
         """Return the estimated error of a pair, never below the rounding of its type."""
         return max(float(self.errors[index]), self.rounding)
 
+    def note(self, error: float) -> str:
+        """Return why the pairs, with this largest error, did not converge; "" if they did."""
+        if not np.isfinite(self.values[0]):
+            return "not finite: the model's outputs or derivatives overflow"
+        if self.converged:
+            return ""
+        return f"not converged after {self.products:g} products: estimated error {error:.1e}"
+
     def to_result(self, sign: float = 1.0) -> Result:
         """Return the first pair as a result; `sign` -1 turns it back to a smallest eigenvalue."""
         value = sign * float(self.values[0])
         error = self.error_of(0)
-        note = ""
-        if not np.isfinite(value):
-            note = "not finite: the model's outputs or derivatives overflow"
-        elif not self.converged:
-            note = f"not converged after {self.products:g} products: estimated error {error:.1e}"
         residual = float(self.residuals[0])
-        return Result(value, error, residual, self.products, self.converged, note)
+        return Result(value, error, residual, self.products, self.converged, self.note(error))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Runs under shifts: corrupted test images by severity and by kind, and data that are unknown."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 import numpy as np
@@ -42,7 +42,7 @@ def shifts(page: PageRuns) -> str:
     panels = "".join(panel(settings[:MAX_LINES], metric) for metric in DRAWN)
     blocks = [
         f'<div class="panels">{panels}</div>',
-        settings_table(settings, reference_of(page, settings)),
+        settings_table(settings, references_of(page, settings)),
         corruptions_table(settings),
     ]
     unknown = unknown_table(settings)
@@ -90,12 +90,19 @@ def has_shifts(page: PageRuns) -> bool:
     return any(record_of(run) is not None for run in page.runs)
 
 
-def reference_of(page: PageRuns, settings: Sequence[ShiftLine]) -> ShiftLine | None:
-    """Return the setting that errors are divided by: the baseline, if it was judged."""
-    if len(settings) < 2:
-        return None
+def references_of(page: PageRuns, settings: Sequence[ShiftLine]) -> dict[str, ShiftLine]:
+    """Return by label the setting that errors are divided by: the baseline on the same data.
+
+    A setting that is alone on its data set has none.
+    """
     named = {setting.label: setting for setting in settings}
-    return named.get(page.reference.label, settings[0])
+    references: dict[str, ShiftLine] = {}
+    for part in page.by_data_set.values():
+        own = [named[group.label] for group in part.groups if group.label in named]
+        if len(own) > 1:
+            reference = named.get(part.reference.label, own[0])
+            references |= {setting.label: reference for setting in own}
+    return references
 
 
 def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
@@ -128,7 +135,7 @@ def note_on(page: PageRuns, settings: Sequence[ShiftLine]) -> str:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -> str:
+def settings_table(settings: Sequence[ShiftLine], references: Mapping[str, ShiftLine]) -> str:
     """Return one row per setting: clean, and means over corruptions."""
     header: list[Heading] = [
         "run",
@@ -136,7 +143,7 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
         with_label("ece", "clean ECE"),
     ]
     header += [QUANTITIES[f"shift_{metric}"] for metric in METRICS]
-    header.append(QUANTITIES["mean_corruption_error"] if reference else "mean error, %")
+    header.append(QUANTITIES["mean_corruption_error"] if references else "mean error, %")
 
     rows: list[list[Cell]] = []
     for setting in settings:
@@ -145,28 +152,31 @@ def settings_table(settings: Sequence[ShiftLine], reference: ShiftLine | None) -
         row.append(spread(setting, lambda r: r.clean["ece"], 100, ".2f"))
         for metric in METRICS:
             row.append(of_quantity(setting, metric, QUANTITIES[f"shift_{metric}"]))
-        row.append(error_cell(setting, reference))
+        row.append(error_cell(setting, references))
         rows.append(row)
 
-    caption = (
-        f"<p>mCE is against {escape(reference.label)}.</p>"
-        if reference
-        else "<p>The mean error is not divided by that of another run.</p>"
-    )
-    return table(header, rows, sortable=True) + caption
+    caption = "The mean error is not divided by that of another run."
+    if references:
+        labels = dict.fromkeys(escape(reference.label) for reference in references.values())
+        each = ", each on its own data set" if len(labels) > 1 else ""
+        caption = f"mCE is against {' and '.join(labels)}{each}."
+    return table(header, rows, sortable=True) + f"<p>{caption}</p>"
 
 
 def of_quantity(setting: ShiftLine, metric: str, quantity: Quantity) -> NumberCell:
     return spread(setting, lambda record: record.mean(metric), quantity.scale, quantity.form)
 
 
-def error_cell(setting: ShiftLine, reference: ShiftLine | None) -> NumberCell:
+def error_cell(setting: ShiftLine, references: Mapping[str, ShiftLine]) -> NumberCell:
     """Return the mean corruption error against the reference's seeds, or the plain mean error."""
-    if reference is None:
+    if not references:
         return spread(setting, lambda record: record.mean_error, 100, ".2f")
 
+    reference = references.get(setting.label)
+    baseline = [] if reference is None else reference.records
+
     def relative(record: ShiftRecord) -> float:
-        others = [each for each in reference.records if each.same_images(record)]
+        others = [each for each in baseline if each.same_images(record)]
         return record.mean_corruption_error(*others) if others else math.nan
 
     return spread(setting, relative, 100, ".1f")

@@ -19,7 +19,7 @@ from toosure.recipes.benchmark.mixture_shifts import read_shifts
 from toosure.recipes.benchmark.record import Examples, Record, predictions_file, score_run
 from toosure.recipes.benchmark.saved_rows import corrupted_means
 from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
-from toosure.recipes.json_lines import read_json_lines
+from toosure.recipes.json_lines import append_lines, read_json_lines
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
 from toosure.runs import Run
@@ -141,8 +141,7 @@ class ScoreFiles:
 
         for record in added:
             name = SCORES_FILE if record.members is None else MIXTURES_FILE
-            with (self.folder / name).open("a", encoding="utf-8") as file:
-                file.write(record.line() + "\n")
+            append_lines(self.folder / name, [record.line()])
 
 
 def score_files(setting: Setting) -> ScoreFiles:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toosure.recipes.benchmark.score_files import SCORES_FILE
-from toosure.recipes.json_lines import read_json_lines
+from toosure.recipes.json_lines import append_lines, read_json_lines
 from toosure.recipes.recipe import Setting
 
 Scores = dict[str, float]
@@ -42,5 +42,4 @@ def save_scores(setting: Setting, rows: Mapping[str, ScoresByName]) -> None:
 
     folder = Path(setting.scores)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / SCORES_FILE).open("a", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
+    append_lines(folder / SCORES_FILE, lines)

@@ -12,6 +12,7 @@ from toosure.recipes.radius.rows import (
     CSAM,
     EMA,
     OURS,
+    SAM,
     chosen,
     data_names,
     our_method,
@@ -95,6 +96,10 @@ def ablations(setting: Setting) -> list[Row]:
         "actuator: focal gamma, SGD": "focal:gamma=1+radius:actuator=focal",
         "EMA, looks at raw weights": f"{steered}+ema",
         "EMA, looks at it": f"{with_options(steered, EMA)}+ema",
+        # With and without an EMA on SAM, and on CSAM (above without): runs of the combinations.
+        "SAM, band and gain by default": SAM,
+        "SAM, band and gain by default, EMA, looks at it": f"{with_options(SAM, EMA)}+ema",
+        "rho and gamma of CSAM, EMA, looks at it": f"{with_options(CSAM, EMA)}+ema",
     }
 
     return [

@@ -13,9 +13,8 @@ from toosure.figures.trajectory import values_of
 from toosure.page.replicas import example_scores, groups_in
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
-from toosure.runs.array_file import read_arrays
+from toosure.runs.array_file import READ_ERRORS, read_arrays
 from toosure.runs.regular_files import Signature, signature
-from toosure.runs.run import READ_ERRORS
 from toosure.verdicts import judge_gap, plural, signed
 
 TRAINING = " (training data)"

@@ -13,8 +13,9 @@ from toosure.figures.trajectory import values_of
 from toosure.page.replicas import example_scores, groups_in
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
-from toosure.runs.array_file import READ_ERRORS, read_arrays
+from toosure.runs.array_file import READ_ERRORS, array_names, read_arrays
 from toosure.runs.regular_files import Signature, signature
+from toosure.runs.row_units import unit_in
 from toosure.verdicts import judge_gap, plural, signed
 
 TRAINING = " (training data)"
@@ -97,6 +98,8 @@ def grouped_error(run: Run) -> float:
 def grouped_error_in(file: Path, _: Signature | None, follow_links: bool, split: str) -> float:
     """Return the standard error for a file of predictions, linearized: groups differ in size."""
     try:
+        if unit_in(array_names(file, follow_links), split) is None:
+            return 0.0  # as most files: their arrays need not be read
         arrays = read_arrays(file, follow_links)
         groups = groups_in(arrays, split)
         if groups is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toosure.runs.regular_files import read_regular
+from toosure.runs.regular_files import open_regular, read_regular
 from toosure.sentences import size_text
 
 MAX_BYTES = 64 << 20  # of a file, packed and unpacked; a snapshot has some kilobytes
@@ -42,6 +42,12 @@ def read_arrays(file: Path, follow_links: bool = True) -> dict[str, np.ndarray]:
             member.filename.removesuffix(".npy"): array_of(packed.read(member))
             for member in members
         }
+
+
+def array_names(file: Path, follow_links: bool = True) -> set[str]:
+    """Return the names of the arrays of an .npz, which are not read."""
+    with open_regular(file, follow_links, MAX_BYTES) as opened, zipfile.ZipFile(opened) as packed:
+        return {name.removesuffix(".npy") for name in packed.namelist()}
 
 
 def array_of(content: bytes) -> np.ndarray:

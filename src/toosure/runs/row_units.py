@@ -1,7 +1,6 @@
 """Arrays beside saved predictions that say which rows are of one sequence, image or example."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Container
 
 UNITS = ("sequence", "image", "example")
 
@@ -15,7 +14,7 @@ def unit_array(split: str, unit: str) -> str:
     return f"{split}_{unit}_of_row".removeprefix("_")
 
 
-def unit_in(arrays: Mapping[str, Any], split: str = "") -> str | None:
+def unit_in(arrays: Container[str], split: str = "") -> str | None:
     """Return what the rows of a split are grouped by; None if every row stands alone.
 
     >>> unit_in({"val_logits": [], "val_sequence_of_row": []}, "val")

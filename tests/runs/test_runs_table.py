@@ -9,11 +9,12 @@ from test_runs import make
 from typer.testing import CliRunner
 
 from toosure.cli import app
+from toosure.cli.progress import figures
 from toosure.cli.runs import figures_of, table_of
 from toosure.quantities import shown_in
 from toosure.runs import export, find_runs, select
 
-COLUMNS = [q.key for q in shown_in("table")]
+COLUMNS = [f"{q.terminal_split}/{q.key}".lstrip("/") for q in shown_in("table")]
 
 
 @pytest.fixture
@@ -132,10 +133,13 @@ def test_a_key_that_no_run_has_is_named(three):
     assert command("--out", three, "--where", "val/ece<0").stdout == f"no such runs in {three}\n"
 
 
-@pytest.mark.parametrize(("width", "kept"), [(60, 1), (80, 2), (100, 5), (200, 6)])
+@pytest.mark.parametrize(("width", "kept"), [(60, 1), (80, 2), (100, 4), (200, 6)])
 def test_runs_of_a_sweep_are_told_apart_at_any_width(tmp_path, width, kept):
     """Figures give way, and a name is folded with its seed and id in one piece each."""
-    row = {"step": 2000, **{f"val/{name}": 0.123456 for name in COLUMNS}}
+    row = {
+        "step": 2000,
+        **{f"{split}/{q.key}": 0.123456 for q in shown_in("table") for split in ("train", "val")},
+    }
     stem = "digits-train400-noise0.2-mlp-width50-csam-lr0.1-rho0.05-gamma2-cosine-warmup100"
     names = [f"{stem}-s{seed}-{seed:08x}" for seed in range(3)]
     runs = [make(tmp_path / name, [row]) for name in names]
@@ -170,3 +174,10 @@ def test_the_table_says_which_data_its_numbers_are_of(tmp_path):
     assert figures_of(fitted)["data"] == "training data"
     assert figures_of(waiting)["data"] == ""
     assert [run.training_only for run in (judged, fitted, waiting)] == [False, True, False]
+
+
+def test_the_table_shows_the_sharpness_that_the_screen_showed(tmp_path):
+    row = {"step": 0, "val/ece": 0.1, "train/gn_sharpness": 21.8, "val/gn_sharpness": 40.0}
+    shown = figures_of(make(tmp_path / "run", [row]))
+    assert shown["train/gn_sharpness"] == "21.8" and "gn_sharpness" not in shown
+    assert "train GN sharpness 21.8" in figures(row)

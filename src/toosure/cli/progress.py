@@ -162,7 +162,7 @@ def figures(row: Mapping[str, Any], room: int = 200) -> str:
     judged = "val" if "val/ece" in row else "train"
     texts: dict[str, str] = {}
     for q in shown_in("progress"):
-        split = q.progress_split or judged
+        split = q.terminal_split or judged
         value = row.get(f"{split}/{q.key}")
         if value is not None:
             of_training = "train " if split == "train" else ""

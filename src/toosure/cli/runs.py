@@ -157,15 +157,20 @@ def table_of(runs: "Sequence[Run]", width: int = PIPED) -> "Table":
 def figures_of(run: "Run") -> dict[str, str]:
     """Return the figures of a run for a table: the last value of each quantity.
 
-    They are of validation data, or else of training data, and `data` says which. Numbers that the
-    table of quantities does not know come last, under their own keys.
+    They are of validation data, or else of training data, and `data` says which. A quantity that
+    the screen shows of training data while a run goes on is of training data here, too, under its
+    key with the split. Numbers that the table of quantities does not know come last.
     """
     from toosure.quantities import own_keys, shown_in
     from toosure.runs.regular_files import printable
 
     row = run.last
     split = "val" if "val/ece" in row else "train"
-    figures = {q.key: cell(row.get(f"{split}/{q.key}")) for q in shown_in("table")}
+    figures = {}
+    for q in shown_in("table"):
+        name = f"{q.terminal_split}/{q.key}" if q.terminal_split else q.key
+        figures[name] = cell(row.get(f"{q.terminal_split or split}/{q.key}"))
+
     own = {printable(key): cell(row[key]) for key in own_keys(list(row))[:MAX_OWN]}
     measured = any(key.startswith(f"{split}/") for key in row)
     data = {"val": "val", "train": "training data"}[split] if measured else ""
@@ -178,12 +183,15 @@ def fitting(columns: dict[str, list[str]], width: int, longest: int) -> tuple[li
 
     The quantities that their table ranks lowest are left out first.
     """
-    from toosure.quantities import described
+    from toosure.quantities import described, find
+
+    def importance(name: str) -> int:
+        return (find(name) or described(name)).importance
 
     shown = list(columns)
     wide = {name: 2 + max(map(len, [name, *cells])) for name, cells in columns.items()}
     figures = [name for name in shown if name not in FIXED]
-    for name in sorted(figures, key=lambda name: described(name).importance):
+    for name in sorted(figures, key=importance):
         if width - sum(wide[each] for each in shown) < min(longest, MIN_NAME):
             shown.remove(name)
     return shown, max(8, width - sum(wide[name] for name in shown))

@@ -15,7 +15,7 @@ MEASURED = (
         measure="gn_sharpness",
         shown={"table": 4, "panel": 4, "progress": 3, "notebook": 5},
         importance=7,
-        progress_split="train",
+        terminal_split="train",
     ),
     Quantity(
         "hessian_sharpness",

@@ -53,7 +53,7 @@ OF_LOGITS = (
         better="lower",
         shown={"panel": 3, "progress": 0, "notebook": 0},
         importance=5,
-        progress_split="train",
+        terminal_split="train",
     ),
     Quantity(
         "accuracy",

@@ -60,7 +60,7 @@ class Quantity:
     options: Mapping[str, Any] = field(default_factory=dict)
     shown: Mapping[Place, int] = field(default_factory=dict)
     importance: int = 0
-    progress_split: str = ""  # shown of this split while a run goes on; empty: of validation
+    terminal_split: str = ""  # shown of this split in the terminal; empty: of validation
     group: str = ""  # its heading in `toosure evaluate`
     # How its interval is found there: from sums over cells of equal confidence (fast), by calling
     # the function for every replica (slow, at most 200 times), or not at all.

@@ -52,8 +52,8 @@ def start(webdriver, options, tmp_path_factory, tries=5):
 def visit(browser):
     """Open an address at a width, light or dark."""
 
-    def open_page(address, width=1280, scheme="light"):
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    def open_page(address, width=1280, scheme="light", height=900):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         feature = {"name": "prefers-color-scheme", "value": scheme}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})

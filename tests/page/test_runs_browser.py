@@ -273,10 +273,38 @@ def test_the_accessibility_tree_names_everything(browser, visit, address):
     assert not any(unnamed.values()), unnamed
 
 
-def test_prints(browser, visit, address):
+WIDTHS = "[...document.querySelectorAll('.plot')].map(p => [p.chart?.width, p.clientWidth])"
+SHEET = 19 / 2.54 * 96  # pixels of A4 without its margins
+
+
+def test_every_figure_is_printed_at_the_width_of_the_sheet(browser, visit, ask, address):
+    """Also those that nobody has scrolled to; and the screen has its own widths again after it."""
     visit(address)
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    assert len(printed["data"]) > 10_000
+    browser.execute_script(
+        f"addEventListener('beforeprint', () => {{ window.printed = {WIDTHS} }})"
+    )
+    pdf = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    widths = ask("printed")
+    assert len(pdf["data"]) > 10_000 and len(widths) >= 10
+    assert all(drawn == there and drawn < SHEET for drawn, there in widths)
+    browser.execute_script("scrollTo(0, 0)")
+    first = "document.querySelector('.plot')"
+    wait_until(lambda: ask(f"{first}.clientWidth > 900 && {first}.chart.width > 900"))
+
+
+def test_a_tall_window_and_a_page_at_rest_have_every_figure(browser, visit, ask, address):
+    """A screenshot is taken when the page has loaded, or of the whole page without scrolling."""
+    visit(address)  # with figures below the window
+    undrawn = "toosure.plots().filter(p => !p.chart && p.clientWidth).length"
+    wait_until(lambda: ask(undrawn) == 0)
+
+    count = f"addEventListener('load', () => {{ window.undrawn = {undrawn} }})"
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": count})
+    try:
+        visit(address, height=20_000)
+        assert ask("window.undrawn") == 0
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
 
 
 def test_play_goes_through_training_and_stops_at_the_end(browser, visit, ask, address):

@@ -1,4 +1,4 @@
-// Every page: draws figures when they come into sight, in the colours of the page and of paper.
+// Every page: draws figures, those in sight first, in the colours and the width of screen or paper.
 "use strict";
 (() => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -26,7 +26,8 @@
   toosure.plots = () => [...document.querySelectorAll(".plot")];
   toosure.drawAll = () => toosure.plots().forEach(toosure.draw);
 
-  // What is out of sight is drawn when it comes into sight, and one figure at a time.
+  // What is in sight is drawn at once, the rest when there is time. Later, what is out of sight is
+  // drawn again when it comes into sight, and one figure at a time.
   const seen = new WeakSet();
   const waiting = new Set();
   const drawNext = () => {
@@ -55,18 +56,34 @@
       if (target.chart && (width !== target.clientWidth || height !== target.clientHeight)) toosure.redraw(target);
     }
   });
+  const isInWindow = (plot) => {
+    const { top, bottom } = plot.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  };
+  const whenIdle = window.requestIdleCallback || ((call) => setTimeout(call, 100));
+  const rest = new Set();
+  const drawRest = () => {
+    const [plot] = rest;
+    rest.delete(plot);
+    if (plot.isConnected && !plot.chart) toosure.draw(plot);
+    if (rest.size) whenIdle(drawRest);
+  };
   toosure.watchPlots = () => {
-    for (const plot of toosure.plots()) {
-      if (plot.watched) continue;
+    const fresh = toosure.plots().filter((plot) => !plot.watched);
+    for (const plot of fresh) {
       plot.watched = true;
       sight.observe(plot);
       size.observe(plot);
     }
+    fresh.filter(isInWindow).forEach(toosure.draw);
+    if (fresh.length && !rest.size) whenIdle(drawRest);
+    fresh.forEach((plot) => rest.add(plot));
   };
 
+  // A browser asks for paper before it lays the page out: figures are drawn at the width of a sheet.
   function paper(isPaper) {
     onPaper = isPaper;
-    document.documentElement.classList.toggle("light", isPaper);
+    document.documentElement.classList.toggle("paper", isPaper);
     if (isPaper) toosure.drawAll();
     else toosure.plots().forEach(toosure.redraw);
   }

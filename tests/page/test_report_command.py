@@ -26,6 +26,35 @@ def test_folders_are_made(runs_folder, tmp_path, form):
     assert page.is_file()
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "start"),
+    [
+        ("r.md", None, "# Take"),
+        ("r.HTM", None, "<!doctype"),
+        ("r", None, "<!doctype"),
+        ("r.txt", "md", "# Take"),
+    ],
+)
+def test_the_name_of_the_file_says_its_format(runs_folder, tmp_path, name, form, start):
+    more = ["--format", form] if form else []
+    assert typed("report", runs_folder, "-o", tmp_path / name, *more).exit_code == 0
+    assert (tmp_path / name).read_text().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "said"),
+    [
+        ("r.md", "html", "is named as md and --format is html: make them agree"),
+        ("r.html", "md", "is named as html and --format is md"),
+        ("r.pdf", None, "a report is .html or .md"),
+    ],
+)
+def test_a_format_that_the_name_contradicts_is_refused(runs_folder, tmp_path, name, form, said):
+    more = ["--format", form] if form else []
+    done = typed("report", runs_folder, "-o", tmp_path / name, *more)
+    assert done.exit_code == 2 and said in done.stderr and not list(tmp_path.iterdir())
+
+
 def test_one_run_is_enough(runs_folder, tmp_path):
     page = tmp_path / "r.html"
     assert typed("report", runs_folder / "a0", "-o", page).exit_code == 0

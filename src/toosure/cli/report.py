@@ -22,6 +22,28 @@ class Format(StrEnum):
     MD = "md"
 
 
+SUFFIXES = {".html": Format.HTML, ".htm": Format.HTML, ".md": Format.MD, ".markdown": Format.MD}
+
+
+def format_of(output: Path | None, form: Format | None) -> Format:
+    """Return the format that was asked for, or that the name of the file says; HTML without both.
+
+    >>> format_of(Path("a.md"), None).value, format_of(None, None).value
+    ('md', 'html')
+    """
+    suffix = output.suffix if output else ""
+    named = SUFFIXES.get(suffix.lower())
+    if form and named and form is not named:
+        raise ValueError(
+            f"{output} is named as {named.value} and --format is {form.value}: make them agree"
+        )
+    if suffix and not (form or named):
+        raise ValueError(
+            f"{output}: a report is .html or .md; name such a file, or give --format html or md"
+        )
+    return form or named or Format.HTML
+
+
 @app.command()
 def report(
     runs: Runs = Path("runs"),
@@ -30,17 +52,21 @@ def report(
         typer.Option("--output", "-o", help="The file to write. [report.html, report.md]"),
     ] = None,
     form: Annotated[
-        Format,
-        typer.Option("--format", help="html: one page; md: tables and pictures, for a paper."),
-    ] = Format.HTML,
+        Format | None,
+        typer.Option(
+            "--format",
+            help="html: one page; md: tables and pictures, for a paper. [by the name of the file]",
+        ),
+    ] = None,
 ) -> None:
     """Write one page on all runs: which one, how honest, what next. Opens offline."""
     from toosure.page.markdown import write_markdown
     from toosure.page.report import html_of, runs_of_page
     from toosure.runs.files import check_target
 
-    output = output or Path(f"report.{form.value}")
     try:
+        form = format_of(output, form)
+        output = output or Path(f"report.{form.value}")
         check_target(output)
         page_runs = runs_of_page(runs)
         if form is Format.MD:

@@ -136,8 +136,8 @@ def is_fitted(estimator: Any) -> bool:
 
 def checks_of(X: Any) -> dict[str, Any]:
     """Return how scikit-learn shall check rows: a table has columns, texts and images have none."""
-    is_table = getattr(X, "ndim", None) == 2 or np.ndim(X) == 2
-    return ANY_ROWS if is_table else ANY_ROWS | NOT_A_TABLE
+    axes = np.ndim(X) if isinstance(X, list | tuple) else getattr(X, "ndim", 2)
+    return ANY_ROWS if axes == 2 else ANY_ROWS | NOT_A_TABLE
 
 
 def check_has_probabilities(estimator: Any) -> None:

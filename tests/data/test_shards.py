@@ -293,7 +293,7 @@ def test_a_run_resumes_within_an_epoch_bit_for_bit(places, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_within_an_epoch_bit_for_bit(places, tmp_path):
-    asked = config(places[1], steps=120, every=40)
+    asked = config(places[1], steps=40, every=20)
     (tmp_path / "config.json").write_text(asked.to_json())
     words = [str(tmp_path / "config.json"), str(tmp_path / "killed")]
     with (tmp_path / "said").open("w") as said:

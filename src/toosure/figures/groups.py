@@ -13,6 +13,8 @@ class Measured(Protocol):
     """What a figure needs of a run; `Run` has it."""
 
     @property
+    def id(self) -> str: ...
+    @property
     def name(self) -> str: ...
     @property
     def config(self) -> dict[str, Any]: ...
@@ -35,18 +37,25 @@ FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
 MEASURING_SETTINGS = ("every", "at", "budget", "measure", "eps")  # they change no weight
 
 
-def group_runs(runs: Sequence[Measured]) -> list[Group]:
+def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[Group]:
     """Group runs of the same setting, in the order of their first run.
 
     A label holds every setting of the training in which groups differ, and what they measure only
-    if nothing else differs. A run without a config is a group of its own, under its name.
+    if nothing else differs. A run without a config is a group of its own, under its name (its id
+    where names repeat).
+    `data_sets` names the data of the runs whose config does not.
     """
     members: dict[str, list[Measured]] = {}
+    settings: dict[str, dict[str, Any]] = {}  # of each group
     for place, run in enumerate(runs):
-        text = json.dumps(without_seed(run.config), sort_keys=True) if run.config else str(place)
+        setting = without_seed(run.config)
+        if run.config and data_sets and not setting.get("data"):
+            setting["data"] = data_sets[place] or None
+        text = json.dumps(setting, sort_keys=True) if run.config else str(place)
         members.setdefault(text, []).append(run)
+        settings[text] = setting
 
-    configs = [without_seed(group[0].config) for group in members.values()]
+    configs = list(settings.values())
     keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config)])
     labels = [""] * len(configs)
     for key in keys:
@@ -60,10 +69,14 @@ def group_runs(runs: Sequence[Measured]) -> list[Group]:
             labels = longer
 
     count = Counter(labels)
+    firsts = [group[0] for group in members.values()]
+    pairs = list(zip(labels, firsts, strict=True))
+    labels = [label if label and count[label] == 1 else first.name for label, first in pairs]
+
     groups = []
+    count = Counter(labels)
     for label, group in zip(labels, members.values(), strict=True):
-        tells = label and count[label] == 1
-        label = label if tells else group[0].name
+        label = label if count[label] == 1 else group[0].id
         names = [f"{label}, seed {run.config.get('seed')}" for run in group]
         groups.append(Group(label, tuple(group), tuple(names) if len(group) > 1 else (label,)))
     return groups

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from toosure.finite import is_finite_number
+from toosure.page.data_sets import UNNAMED
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import RankedSetting
@@ -74,7 +75,7 @@ def title_of(page: PageRuns) -> str:
 
 
 def named(data_sets: Iterable[str]) -> list[str]:
-    return [name or "data without a name" for name in data_sets]
+    return [name or UNNAMED for name in data_sets]
 
 
 def way_to_a_ranking(page: PageRuns) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from toosure.page.data_sets import how_to_name
 from toosure.page.decision import decide, named, title_of
 from toosure.page.markdown_table import markdown_table
 from toosure.page.number_text import printed
@@ -26,7 +27,7 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
 
     The text refers to them by the name of the folder.
     """
-    parts = [f"# {plain(title_of(page))}", plain(page.conclusion)]
+    parts = [f"# {plain(title_of(page))}", plain(page.conclusion), how_to_name(page.by_data_set)]
     several = len(page.by_data_set) > 1
     for name, part in page.by_data_set.items():
         decision = decide(part)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
+from toosure.page.data_sets import data_sets_of
 from toosure.page.paired import SettingComparison, compare_settings
-from toosure.page.ranking import RankedSetting, data_set_of, rank_settings
+from toosure.page.ranking import RankedSetting, rank_settings
 from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
 
@@ -33,8 +34,10 @@ class PageRuns:
         """Every setting, in the one order of the page: data set by data set, by validation NLL."""
         if self.given_settings:
             return list(self.given_settings)
-        ranked = rank_settings(group_runs(self.runs), self.verdicts)
-        names = list(dict.fromkeys(data_set_of(run.config) for run in self.runs))
+        data_sets = data_sets_of(self.runs)
+        groups = group_runs(self.runs, [data_sets[run.id] for run in self.runs])
+        ranked = rank_settings(groups, self.verdicts, data_sets)
+        names = list(dict.fromkeys(data_sets.values()))
         return sorted(ranked, key=lambda setting: names.index(setting.data))
 
     @cached_property

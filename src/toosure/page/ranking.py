@@ -1,10 +1,8 @@
 """Rank settings by validation NLL; those that cannot be ranked come last."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,15 +29,11 @@ class RankedSetting:
     n: int  # examples behind the verdict
     is_ranked: bool  # it has validation data, and some seed ended as it should
     left_out: int = 0  # runs that ended early, or have no validation data, where others do not
+    data: str = ""  # its data set
 
     @property
     def label(self) -> str:
         return self.group.label
-
-    @property
-    def data(self) -> str:
-        """The data set that its runs name, without settings; empty if they name none."""
-        return data_set_of(self.group.runs[0].config)
 
     @property
     def nll(self) -> float:
@@ -52,7 +46,7 @@ class RankedSetting:
         return self.verdict.kind in ("over", "under") and gap < WEAK_FACTOR * half
 
 
-def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSetting:
+def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict], data: str = "") -> RankedSetting:
     """Return the numbers and the verdict that a setting is ranked by.
 
     Seeds that ended early or have no validation data are left out if there are others.
@@ -76,7 +70,7 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict]) -> RankedSett
     verdict = own[0] if len(own) == 1 else verdict_over_seeds(own)
     left_out = len(group.runs) - len(runs)
     return RankedSetting(
-        group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out
+        group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out, data
     )
 
 
@@ -96,13 +90,13 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
 
 
 def rank_settings(
-    groups: Sequence[Group], verdicts: Mapping[str, RunVerdict]
+    groups: Sequence[Group], verdicts: Mapping[str, RunVerdict], data_sets: Mapping[str, str]
 ) -> list[RankedSetting]:
     """Return the settings by their NLL on validation data; those that cannot be ranked come last.
 
-    If no NLL was measured, the ECE decides.
+    If no NLL was measured, the ECE decides. Verdicts and data sets are those of runs, by their id.
     """
-    settings = [rank_setting(group, verdicts) for group in groups]
+    settings = [rank_setting(group, verdicts, data_sets[group.runs[0].id]) for group in groups]
 
     def order(setting: RankedSetting) -> tuple[bool, float, float]:
         nll = setting.nll if math.isfinite(setting.nll) else math.inf
@@ -110,20 +104,6 @@ def rank_settings(
         return not setting.is_ranked, nll, ece
 
     return sorted(settings, key=order)
-
-
-def data_set_of(config: Mapping[str, Any]) -> str:
-    """Return the data set that a config names: its name, and its path if it has one.
-
-    >>> data_set_of({"data": "digits:train=400"}), data_set_of({"data": "imagefolder:cats,size=8"})
-    ('digits', 'imagefolder:cats')
-    >>> data_set_of({"data": 'imagefolder:"pets/kind=cats",size=8'})
-    'imagefolder:pets/kind=cats'
-    """
-    name, _, rest = str(config.get("data") or "").partition(":")
-    parts = (part.removeprefix("path=") for part in re.findall(r'"[^"]*"|[^,]+', rest))
-    places = [part.strip('"') for part in parts if not re.match(r"\w+=", part)]
-    return ":".join([name, *places])
 
 
 def last_value(run: Run, key: str) -> float | None:

@@ -43,6 +43,7 @@ class Rows:
     x: Tensor
     y: Tensor
     loss: Criterion
+    classes: int = 2
     per_example: float = 1.0  # how many rows an example has: tokens, pixels
     unit: str = ""  # what an example with many rows is: a sequence, an image
     example_of_row: Tensor | None = None  # (n,), if examples have many rows
@@ -166,7 +167,8 @@ def as_rows(
         if not bool(kept.all()):
             x = x[kept]
             labels = labels[kept]
-    return Rows(model, x, as_labels(labels, len(x), outputs.shape[1]), loss)
+    classes = outputs.shape[1]
+    return Rows(model, x, as_labels(labels, len(x), classes), loss, classes)
 
 
 def as_logits_model(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, Tensor]:
@@ -233,6 +235,7 @@ def rows_of_positions(
         numbers,
         y,
         loss,
+        classes,
         per_example=len(numbers) / examples,
         unit=unit,
         example_of_row=numbers // shape.numel(),

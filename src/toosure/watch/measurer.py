@@ -19,7 +19,7 @@ from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
 from toosure.watch.joint import JointMeasurement, explaining_lost_processes
 from toosure.watch.logits_model import Rows, as_rows
 from toosure.watch.same_watch import check_same_everywhere
-from toosure.watch.sample import ExampleSource
+from toosure.watch.sample import ExampleSource, hash_of_labels
 from toosure.watch.split import Observation, WatchedSplit
 
 Data = Any  # (inputs, labels), a DataLoader, a Dataset, a dict of tensors: see `sample.py`
@@ -59,7 +59,9 @@ class Measurer:
             sample = source.sample(name, data)
             rows = as_rows(name, predictor, sample, loss, self.device)
             check_measures(name, rows, measure)
-            self.notes[name] = sample.note | {"rows": len(rows.y)}
+            self.notes[name] = sample.note | {"rows": len(rows.y), "classes": rows.classes}
+            if source.hashes:
+                self.notes[name]["labels"] = hash_of_labels(rows.y)
             self.splits[name] = WatchedSplit(
                 name,
                 rows.model,

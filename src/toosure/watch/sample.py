@@ -230,3 +230,12 @@ def hash_of(inputs: Inputs, labels: Tensor) -> str:
         rows = tensor[::step].detach().cpu().contiguous()
         digest.update(rows.view(torch.uint8).numpy().tobytes() if rows.ndim else b"")
     return digest.hexdigest()[:16]
+
+
+def hash_of_labels(labels: Tensor) -> str:
+    """Return a hash of class numbers: runs of one data set have it in common, whatever their model.
+
+    >>> hash_of_labels(torch.tensor([0, 1])) == hash_of_labels(torch.tensor([0.0, 1.0]))
+    True
+    """
+    return hashlib.sha256(labels.long().cpu().numpy().tobytes()).hexdigest()[:16]

@@ -7,6 +7,7 @@ from html import escape
 
 from toosure.figures.groups import settings_of
 from toosure.figures.style import PALETTE
+from toosure.page.data_sets import how_to_name
 from toosure.page.decision import Decision, decide, named, title_of
 from toosure.page.html import breakable, prose
 from toosure.page.number_text import printed
@@ -30,7 +31,9 @@ def summary(page: PageRuns) -> str:
     if len(parts) == 1:
         decided = decision_and_ranking(page, "h1")
     else:
+        hint = how_to_name(parts)
         decided = f"<h1>{unbroken(title_of(page))}</h1>"
+        decided += f'<p class="reason">{prose(hint)}</p>' if hint else ""
         for name, part in zip(named(parts), parts.values(), strict=True):
             decided += f'<p class="data">{escape(name)}</p>{decision_and_ranking(part, "h2")}'
     return (

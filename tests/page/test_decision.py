@@ -79,9 +79,34 @@ def test_seeds_are_one_line_with_mean_and_spread(tmp_path):
     first = PageRuns(find_runs(tmp_path)).ranked_settings[0]
     assert first.nll == pytest.approx(0.6)
     assert first.spreads["nll"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
-    assert first.verdict.gap == pytest.approx(15) and "over 2 seeds" in first.verdict.sentence
+    assert first.verdict.gap == pytest.approx(15)
     # Student's interval of two gaps ten points apart, and that of the examples.
     assert 12.706 * 5 < first.verdict.half_width < 12.706 * 5 + 1
+    assert first.verdict.seeds_half == pytest.approx(12.706 * 5, rel=1e-4)
+
+
+def test_more_seeds_are_advised_where_seeds_decide(tmp_path):
+    for seed in range(2):
+        write(tmp_path, "sgd", 0.5, seed=seed, gap=0.01 + 0.1 * seed)
+        write(tmp_path, "sam", 0.9, seed=seed, gap=0.01 + 0.001 * seed)
+    page = PageRuns(find_runs(tmp_path))
+    by_seeds, by_examples = page.ranked_settings
+    assert by_seeds.verdict.sentence == "Cannot tell with 2 seeds: a gap of +6.0 ± 63.7 points"
+    # t(0.975, 4) * s / sqrt(5) at the same s = 7.07, with ± 4.4 of 400 examples
+    (step,) = decide(page).steps
+    assert step == (
+        "Repeat it with more seeds: 2 leave ± 63.7 points, 5 as far apart would leave about ± 9.8."
+    )
+    assert "Cannot tell with 400 samples, over 2 seeds" in by_examples.verdict.sentence
+
+
+def test_the_interval_of_a_gap_stays_within_what_is_possible(tmp_path):
+    for seed in range(2):
+        write(tmp_path, "sgd", 0.6, seed=seed, accuracy=0.2, gap=0.4 + 0.2 * seed)
+    (setting,) = PageRuns(find_runs(tmp_path)).ranked_settings
+    assert setting.verdict.half_width > 100
+    assert setting.verdict.ends == pytest.approx((50 - setting.verdict.half_width, 100))
+    assert re.search(r"interval −7\d\.\d to \+100\.0", summary(PageRuns(find_runs(tmp_path))))
 
 
 @pytest.mark.parametrize(("gap", "faint"), [(0.10, False), (0.05, True)])

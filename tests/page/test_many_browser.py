@@ -157,7 +157,7 @@ def test_any_reference_gives_what_python_computes(browser, visit, ask, address, 
     comparison = PageRuns(find_runs(folder)).comparison
     for reference in ("csam:lr=0.3", "sgd:lr=0.1"):
         browser.execute_script(
-            "const s = document.getElementById('reference'); s.value = arguments[0];"
+            "const s = document.querySelector('.reference'); s.value = arguments[0];"
             "s.dispatchEvent(new Event('change', {bubbles: true}))",
             reference,
         )
@@ -167,8 +167,38 @@ def test_any_reference_gives_what_python_computes(browser, visit, ask, address, 
             for ours, theirs in zip(found, expected, strict=True):
                 assert ours["value"] == pytest.approx(theirs.value, abs=1e-6)
                 assert ours["half"] == pytest.approx(theirs.half_width, abs=1e-5)
-        row = f"document.querySelector('#difference-table tr[data-label=\"{reference}\"]')"
+        row = f"document.querySelector('.differences tr[data-label=\"{reference}\"]')"
         assert "the reference" in ask(f"{row}.textContent")
+
+
+def test_each_data_set_has_a_reference_of_its_own(browser, visit, ask, tmp_path):
+    """Two seeds far apart, whose interval meets 100 points, and single ones."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 80)
+    signal = generator.normal(size=(80, 3)) + 1.5 * np.eye(3)[labels]
+    scales = {"sgd": (1, 1), "sam": (0.01, 1), "adam": (3,)}
+    for data in ("digits", "mnist"):
+        for name, of_seeds in scales.items():
+            for seed, scale in enumerate(of_seeds):
+                config = {"optimizer": name, "data": data, "seed": seed}
+                path = make_run(tmp_path / "runs" / f"{data}{name}{seed}", config, steps=[0, 10])
+                np.savez(path / "predictions.npz", val_logits=scale * signal, val_labels=labels)
+    (tmp_path / "page.html").write_text(report(tmp_path / "runs"), encoding="utf-8")
+    visit((tmp_path / "page.html").as_uri())
+
+    tables = "[...document.querySelectorAll('.differences tbody')].map(t => t.textContent)"
+    choose = (
+        "const s = document.querySelectorAll('.reference')[arguments[0]];"
+        "s.value = arguments[1]; s.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    written = ask(tables)
+    assert "to +100.0" in written[0] and "2 seeds" in written[0] and "80 examples" in written[0]
+    browser.execute_script(choose, 0, "adam, digits")
+    digits, mnist = ask(tables)
+    assert digits != written[0] and mnist == written[1]
+    browser.execute_script(choose, 0, "sgd, digits")  # as Python wrote it
+    assert ask(tables)[0].replace("\u00a0", " ") == written[0].replace("\u00a0", " ")
+    assert browser.get_log("browser") == []
 
 
 def test_small_multiples_follow_the_choice(browser, visit, ask, address):

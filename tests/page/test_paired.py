@@ -1,6 +1,7 @@
 """Differences on the same examples: scores as the metrics give them, intervals that cover."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.stats import t as student
 from toosure.chance import chance_level
 from toosure.metrics import ece, smece
 from toosure.page.half_intervals import interval_of_mean
+from toosure.page.markdown import markdown_report
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import SettingScores, seed_half
 from toosure.page.replicas import KEYS, example_scores, replicas_of
@@ -115,6 +117,65 @@ def test_what_helped_is_sorted_by_gain_and_a_temperature_costs_nothing(compared)
     html = improvements(compared)
     assert "sgd:<wbr>lr=0.1,<wbr> with temperature" in html and "unchanged" in html
     assert html.index("sam:<wbr>lr=0.1") > 0 and "1.00 ×" in html
+
+
+def test_what_helped_names_its_reference_and_its_numbers(compared):
+    values = compared.comparison.settings["sgd:lr=0.1"].values
+    ece, accuracy = 100 * values[KEYS.index("ece")], 100 * values[KEYS.index("accuracy")]
+    assert (
+        f"Against sgd:lr=0.1, the plain optimizer sgd: its ECE is {ece:.2f} points, "
+        f"its accuracy {accuracy:.1f}&nbsp;%, on 400 test examples."
+    ) in improvements(compared)
+
+
+def test_without_a_plain_optimizer_the_reference_is_the_first_of_the_ranking(tmp_path):
+    for name in ("one", "two"):
+        write_predictions(make_run(tmp_path / name), 1.0)
+    page = PageRuns(find_runs(tmp_path))
+    assert page.reference is page.groups[0]
+    assert "the first of the ranking: no config names a plain optimizer" in improvements(page)
+
+
+def test_differences_and_what_helped_are_of_each_data_set(tmp_path):
+    for place, data in enumerate(("digits", "mnist", "alone")):
+        for name, scale in (("sgd:lr=0.1", 1.0), ("sam:lr=0.1", 0.5))[: 2 if place < 2 else 1]:
+            config = {"optimizer": name, "data": data}
+            path = make_run(tmp_path / f"{data}_{name[:3]}", config)
+            write_predictions(path, scale * (1 + place), labels_seed=place)
+    page = PageRuns(find_runs(tmp_path))
+
+    html, helped = differences(page), improvements(page)
+    assert re.findall(r'class="differences" data-of="(\w+)"', html) == ["digits", "mnist"]
+    assert html.count("the reference</small>") == 2
+    assert helped.count("Against sgd:lr=0.1, ") == 2
+    text = markdown_report(page, tmp_path / "pictures")
+    assert text.count("### Differences on the same examples") == 2
+    for part in (page.by_data_set[name] for name in ("digits", "mnist")):
+        found = part.comparison.difference(*(group.label for group in part.groups))
+        assert f"{100 * abs(found['ece'].value):.2f}" in html
+
+
+def test_an_interval_says_whether_seeds_or_examples_decide(tmp_path):
+    for name, scales in (("sgd:lr=0.1", (1.0, 1.0)), ("sam:lr=0.1", (0.3, 3.0))):
+        for seed, scale in enumerate(scales):
+            path = make_run(tmp_path / f"{name[:3]}{seed}", {"optimizer": name, "seed": seed})
+            write_predictions(path, scale)
+    page = PageRuns(find_runs(tmp_path))
+    found = page.comparison.difference("sam:lr=0.1", "sgd:lr=0.1")["ece"]
+    by_seed = page.comparison.settings["sam:lr=0.1"].by_seed[:, KEYS.index("ece")]
+    spread = student.ppf(0.975, 1) * by_seed.std(ddof=1) / np.sqrt(2)  # the reference has none
+    assert found.is_over_seeds and found.seeds_half == pytest.approx(spread, rel=1e-4)
+    assert "2 seeds</td>" in differences(page) and "2 seeds</td>" in improvements(page)
+    assert found.value + found.half_width > 1  # an ECE cannot change by more than 100 points
+    low = f"{100 * (found.value - found.half_width):.2f}".replace("-", "−")
+    assert f"{low} to +100.00" in differences(page)
+
+    five = student.ppf(0.975, 4) * by_seed.std(ddof=1) / np.sqrt(5)
+    expected = np.hypot(found.examples_half, five)
+    assert found.half_with(5, instead_of=2) == pytest.approx(expected, rel=1e-4)
+
+    calm = PageRuns([run for run in page.runs if run.name != "sam1"])
+    assert "400 examples</td>" in differences(calm)
 
 
 def test_the_gain_by_a_temperature_is_the_mean_over_seeds(tmp_path):

@@ -8,10 +8,11 @@ from typing import Any
 
 from toosure.finite import is_finite_number
 from toosure.page.data_sets import UNNAMED
+from toosure.page.half_intervals import more_seeds
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import RankedSetting
-from toosure.page.run_verdict import headline
+from toosure.page.run_verdict import RunVerdict, headline
 from toosure.quantiles import NORMAL_95
 from toosure.quantities import described
 from toosure.runs import Run
@@ -168,17 +169,30 @@ def correction(chosen: RankedSetting) -> str:
         return "" if is_running else "Measure confidence and accuracy on labelled data."
 
     if verdict.kind == "unclear":
-        if not (verdict.n and math.isfinite(verdict.half_width)):
-            return "Judge it on more data."
-        needed = math.ceil(verdict.n * verdict.half_width**2 / 100) * 100
-        return (
-            f"Judge it on more data: {verdict.n:,} examples leave "
-            f"± {verdict.half_width:.1f} points, about {needed:,} would leave ± 1."
-        )
-
+        return way_to_a_verdict(verdict)
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
     return calibration(runs, is_running)
+
+
+def way_to_a_verdict(verdict: RunVerdict) -> str:
+    """Return what would narrow the interval of a gap: more seeds, or more examples."""
+    gap = verdict.estimate
+    if gap.is_over_seeds:
+        more = more_seeds(verdict.seeds)
+        return (
+            f"Repeat it with more seeds: {verdict.seeds} leave ± {gap.half_width:.1f} points, "
+            f"{more} as far apart would leave about ± {gap.half_with(more, verdict.seeds):.1f}."
+        )
+
+    if not (verdict.n and math.isfinite(gap.half_width)):
+        return "Judge it on more data."
+    needed = math.ceil(verdict.n * gap.examples_half**2 / 100) * 100
+    part = " of them" if verdict.seeds > 1 else ""
+    return (
+        f"Judge it on more data: {verdict.n:,} examples leave "
+        f"± {gap.examples_half:.1f} points{part}, about {needed:,} would leave ± 1."
+    )
 
 
 def calibration(runs: Sequence[Run], is_running: bool) -> str:
@@ -217,14 +231,21 @@ def gain_over_reference(page: PageRuns, chosen: RankedSetting) -> str:
         return ""
 
     difference = comparison.difference(chosen.label, reference)["ece"]
-    value, half = 100 * difference.value, 100 * difference.half_width
+    seeds = comparison.seeds(chosen.label, reference)
+    low, high = (100 * end for end in difference.ends(1))
     if difference.is_chance:
-        interval = f"{printed(value - half, '+.1f')} to {printed(value + half, '+.1f')}"
-        return f"Its ECE against {reference} may differ by chance alone: {interval} points."
+        interval = f"{printed(low, '+.1f')} to {printed(high, '+.1f')} points"
+        advice = f"mostly over {comparison.n:,} examples: judge on more"
+        if difference.is_over_seeds:
+            more = more_seeds(seeds)
+            expected = 100 * difference.half_with(more, seeds)
+            advice = f"mostly over {seeds} seeds: {more} would leave about ± {expected:.1f}"
+        return f"Its ECE against {reference} may differ by chance alone: {interval}, {advice}."
 
-    size = abs(value)
-    word = "lower" if value < 0 else "higher"
+    word = "lower" if difference.value < 0 else "higher"
+    nearest, furthest = sorted((abs(low), abs(high)))
+    over = f", over {seeds} seeds" if seeds > 1 else ""
     return (
-        f"Its ECE is {size:.1f} points {word} than that of {reference}, interval "
-        f"{size - half:.1f} to {size + half:.1f}, on the same {comparison.n:,} examples."
+        f"Its ECE is {100 * abs(difference.value):.1f} points {word} than that of {reference}, "
+        f"interval {nearest:.1f} to {furthest:.1f}, on the same {comparison.n:,} examples{over}."
     )

@@ -161,6 +161,11 @@ def section(title: str, note: str, *blocks: str, name: str = "", short: str = ""
     )
 
 
+def data_heading(name: str) -> str:
+    """Return the name of a data set above its part of a section; nothing without one."""
+    return f'<p class="data">{escape(name)}</p>' if name else ""
+
+
 def breakable(name: str) -> str:
     """Escape a name that may break after a comma or colon, not between a word and its number.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.page.data_sets import how_to_name
-from toosure.page.decision import decide, named, title_of
+from toosure.page.decision import decide, title_of
 from toosure.page.markdown_table import markdown_table
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -15,6 +15,13 @@ from toosure.page.paired import SettingComparison
 from toosure.page.pictures import gap_picture, line_picture
 from toosure.page.ranking import RankedSetting
 from toosure.page.replicas import KEYS
+from toosure.page.sections.differences import (
+    DECIDES,
+    MOSTLY_OVER,
+    SPLITS,
+    interval_text,
+    mostly_over,
+)
 from toosure.page.sections.summary import number_cell
 from toosure.quantities import described
 
@@ -28,17 +35,18 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
     The text refers to them by the name of the folder.
     """
     parts = [f"# {plain(title_of(page))}", plain(page.conclusion), how_to_name(page.by_data_set)]
-    several = len(page.by_data_set) > 1
-    for name, part in page.by_data_set.items():
+    for head, part in page.headed_parts:
         decision = decide(part)
-        if several:
-            parts.append(f"## {plain(*named([name]))}: {plain(decision.title)}")
+        level = "###" if head else "##"
+        if head:
+            parts.append(f"## {plain(head)}: {plain(decision.title)}")
         parts += [plain(decision.reason)]
         parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
-        parts += ["### Ranking" if several else "## Ranking", ranking_table(part.ranked_settings)]
-    if page.comparison is not None:
-        parts += ["## Differences on the same examples", difference_note(page, page.comparison)]
-        parts += [difference_table(page, page.comparison)]
+        parts += [f"{level} Ranking", ranking_table(part.ranked_settings)]
+        if part.comparison is not None:
+            parts += [f"{level} Differences on the same examples"]
+            parts += [difference_note(part, part.comparison)]
+            parts += [difference_table(part, part.comparison)]
 
     pictures.mkdir(parents=True, exist_ok=True)
     drawings = {"gap": gap_picture(page), "ece": line_picture(page, "ece")}
@@ -69,8 +77,9 @@ def ranking_table(ranked_settings: Sequence[RankedSetting]) -> str:
 
 def difference_note(page: PageRuns, comparison: SettingComparison) -> str:
     return (
-        f"Against {plain(page.reference.label)}, on {comparison.n:,} {comparison.split} examples; "
-        "± is half a 95 % interval. In bold: more than chance."
+        f"Against {plain(page.reference.label)} ({page.why_reference}), on {comparison.n:,} "
+        f"{SPLITS[comparison.split]} examples; ± is half a 95 % interval. In bold: more than "
+        "chance. The last column: what the larger part of the ECE's interval is over."
     )
 
 
@@ -81,14 +90,18 @@ def difference_table(page: PageRuns, comparison: SettingComparison) -> str:
     for group in page.groups:
         if group.label not in comparison.settings or group.label == reference:
             continue
+        by_key = comparison.difference(group.label, reference)
         cells = []
-        for key, difference in comparison.difference(group.label, reference).items():
+        for key, difference in by_key.items():
             quantity = described(key)
             value = printed(quantity.scale * difference.value, quantity.form.replace(".", "+.", 1))
-            text = f"{value} ± {printed(quantity.scale * difference.half_width, quantity.form)}"
+            interval = interval_text(quantity, difference)
+            text = f"{value} {interval}" if "±" in interval else f"{value} ({interval})"
             cells.append(text if difference.is_chance else f"**{text}**")
-        rows.append([plain(group.label), *cells])
-    header = ["setting", *(described(key).heading for key in KEYS)]
+        seeds = comparison.seeds(group.label, reference)
+        over = mostly_over(by_key[DECIDES], seeds, comparison.n)
+        rows.append([plain(group.label), *cells, over])
+    header = ["setting", *(described(key).heading for key in KEYS), MOSTLY_OVER]
     return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
-from toosure.page.data_sets import data_sets_of
+from toosure.page.data_sets import UNNAMED, data_sets_of
 from toosure.page.paired import SettingComparison, compare_settings
 from toosure.page.ranking import RankedSetting, rank_settings
 from toosure.page.run_verdict import RunVerdict, judge
@@ -58,6 +58,14 @@ class PageRuns:
             for name, own in settings.items()
         }
 
+    @property
+    def headed_parts(self) -> "list[tuple[str, PageRuns]]":
+        """The parts with the names of their data sets as headings; a single part needs none."""
+        several = len(self.by_data_set) > 1
+        return [
+            ((name or UNNAMED) if several else "", part) for name, part in self.by_data_set.items()
+        ]
+
     @cached_property
     def verdicts(self) -> dict[str, RunVerdict]:
         """The verdict on each run, by its id."""
@@ -96,13 +104,21 @@ class PageRuns:
         """The settings on the same examples, with resampled scores; None if there are none."""
         return compare_settings(self.groups)
 
+    @property
+    def why_reference(self) -> str:
+        """Why others are compared with it, after its name."""
+        name = optimizer_of(self.reference)
+        if name in BASELINES:
+            return f"the plain optimizer {name}"
+        return "the first of the ranking: no config names a plain optimizer"
+
     @cached_property
     def reference(self) -> Group:
         """The setting that others are compared with by default: the plainest optimizer."""
 
         def baseline_rank(group: Group) -> tuple[int, int, int]:
             config = group.runs[0].config
-            name = str(config.get("optimizer", "")).partition(":")[0]
+            name = optimizer_of(group)
             extras = sum(config.get(key) is not None for key in ("objective", "ensemble"))
             is_plain = str(config.get("loss") or "ce").partition(":")[0] in ("ce", "cross_entropy")
             rank = BASELINES.index(name) if name in BASELINES else len(BASELINES)
@@ -111,3 +127,8 @@ class PageRuns:
         compared = self.comparison.settings if self.comparison else {}
         candidates = [group for group in self.groups if group.label in compared] or self.groups
         return min(candidates, key=baseline_rank)
+
+
+def optimizer_of(group: Group) -> str:
+    """Return the name of the optimizer in the config of a group."""
+    return str(group.runs[0].config.get("optimizer", "")).partition(":")[0]

@@ -45,9 +45,17 @@ class SettingComparison:
         one = self.settings[label]
         other = self.settings[reference]
         error = NORMAL_95 * (one.samples - other.samples).std(axis=0, ddof=1)
-        half = np.hypot(error, seed_half(one, other))
-        pairs = zip(KEYS, one.values - other.values, half, strict=True)
-        return {key: PlusMinus(float(value), float(width)) for key, value, width in pairs}
+        seeds = seed_half(one, other)
+        numbers = zip(one.values - other.values, np.hypot(error, seeds), seeds, strict=True)
+        return {key: PlusMinus(*map(float, each)) for key, each in zip(KEYS, numbers, strict=True)}
+
+    def seeds(self, label: str, reference: str) -> int:
+        """Return how many seeds a difference is over: of the setting that has fewer, but several.
+
+        It is 1 if neither has several.
+        """
+        counts = [len(self.settings[each].seeds) for each in (label, reference)]
+        return min((count for count in counts if count > 1), default=1)
 
 
 def seed_half(one: SettingScores, other: SettingScores) -> np.ndarray:

@@ -83,9 +83,8 @@ def gap_picture(page: PageRuns) -> str:
 
 def ends_of(setting: RankedSetting) -> tuple[float, float]:
     """Return the ends of the interval of a gap, or the gap twice if there is none."""
-    gap, half = setting.verdict.gap, setting.verdict.half_width
-    half = half if math.isfinite(half) else 0.0
-    return gap - half, gap + half
+    gap = setting.verdict.gap
+    return setting.verdict.ends if math.isfinite(setting.verdict.half_width) else (gap, gap)
 
 
 def line_picture(page: PageRuns, key: str) -> str:

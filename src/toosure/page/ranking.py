@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
-from toosure.page.half_intervals import PlusMinus, mean_over_seeds
+from toosure.page.half_intervals import mean_over_seeds
 from toosure.page.run_verdict import RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
-from toosure.verdicts import judge_gap, plural
+from toosure.verdicts import judge_gap, plural, signed
 
 ENDED_EARLY = ("diverged", "failed", "stopped", "interrupted")
 WEAK_FACTOR = 1.5  # a gap below this many half widths is a weak finding
@@ -79,14 +79,31 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
     judged = [verdict for verdict in verdicts if verdict.kind != "none"]
     if not judged:
         return verdicts[0]
-    mean, half = mean_over_seeds([PlusMinus(verdict.gap, verdict.half_width) for verdict in judged])
+    mean = mean_over_seeds([verdict.estimate for verdict in judged])
     n = min(verdict.n for verdict in judged)
-    kind, sentence = judge_gap(mean / 100, (mean - half) / 100, (mean + half) / 100, n)
-    sentence += f", over {len(judged)} {plural(len(judged), 'seed')}"
+    low, high = mean.ends(100)
+    kind, sentence = judge_gap(mean.value / 100, low / 100, high / 100, n)
+
+    seeds = f"{len(judged)} {plural(len(judged), 'seed')}"
+    if kind == "unclear":
+        too_few = seeds if mean.is_over_seeds else f"{n:,} {plural(n, 'sample')}, over {seeds}"
+        sentence = f"Cannot tell with {too_few}: a gap of {signed(mean.value / 100)}"
+        sentence += f" ± {mean.half_width:.1f} points"
+    else:
+        sentence += f", over {seeds}"
     missing = len(verdicts) - len(judged)
     if missing:
         sentence += f"; {missing} without a verdict"
-    return RunVerdict(kind, sentence, mean, half, judged[0].training_only, n)
+    return RunVerdict(
+        kind,
+        sentence,
+        mean.value,
+        mean.half_width,
+        judged[0].training_only,
+        n,
+        len(judged),
+        mean.seeds_half,
+    )
 
 
 def rank_settings(

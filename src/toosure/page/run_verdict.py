@@ -10,6 +10,7 @@ import numpy as np
 
 from toosure.figures import Bins, bins_of
 from toosure.figures.trajectory import values_of
+from toosure.page.half_intervals import PlusMinus
 from toosure.page.replicas import example_scores, groups_in
 from toosure.quantiles import NORMAL_95
 from toosure.runs import Run
@@ -38,6 +39,18 @@ class RunVerdict(NamedTuple):
     half_width: float = math.nan
     training_only: bool = False  # of data that the run was fitted to
     n: int = 0  # examples that it rests on
+    seeds: int = 1
+    seeds_half: float = 0.0  # the part of the half width from seeds
+
+    @property
+    def estimate(self) -> PlusMinus:
+        """The gap with its interval."""
+        return PlusMinus(self.gap, self.half_width, self.seeds_half)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the interval, in points; NaN if it is not known."""
+        return self.estimate.ends(100)
 
 
 def judge(run: Run) -> RunVerdict:

@@ -5,7 +5,7 @@
   const find = (id) => document.getElementById(id);
   const { state, shown } = toosure;
   let matches = () => true; // whether a setting passes the filter
-  let reference = null;
+  const references = new Map(); // those that were chosen, by data set
 
   toosure.figureOf = (plot) => {
     const role = plot.dataset.role;
@@ -173,12 +173,13 @@
   document.addEventListener("change", (event) => { if (event.target.closest("#multiples")) drawMultiples(); });
 
   // ---- differences against any reference ---------------------------------------------------
-  let scores = null;
+  let blocks = []; // of each data set: its element and its scores
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const variance = (values) => { const middle = mean(values); return values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1); };
-  const meanHalf = (values) => (values.length < 2 ? 0 : scores.student[values.length - 2] * Math.sqrt(variance(values) / values.length));
+  const meanHalf = (values, { student }) => (values.length < 2 ? 0 : student[values.length - 2] * Math.sqrt(variance(values) / values.length));
   // As `toosure.page.paired` takes them: the same resampled examples, and seed by seed where both have the same.
   toosure.differences = (label, other) => {
+    const { scores } = blocks.find((block) => block.scores.settings[label]);
     const [a, b] = [scores.settings[label], scores.settings[other]];
     const [x, y] = [a, b].map((each) => (each.unpacked ??= toosure.unpack(scores.arrays[each.samples])));
     const count = x.length / scores.quantities.length;
@@ -186,41 +187,56 @@
     return scores.quantities.map((_, k) => {
       const [ours, theirs] = [a, b].map((each) => each.by_seed.map((row) => row[k]));
       const gaps = Array.from({ length: count }, (__, i) => x[k * count + i] - y[k * count + i]);
-      const seeds = isPaired ? meanHalf(ours.map((value, i) => value - theirs[i])) : Math.hypot(meanHalf(ours), meanHalf(theirs));
-      return { value: mean(ours) - mean(theirs), half: Math.hypot(1.959964 * Math.sqrt(variance(gaps)), seeds) };
+      const seeds = isPaired ? meanHalf(ours.map((value, i) => value - theirs[i]), scores) : Math.hypot(meanHalf(ours, scores), meanHalf(theirs, scores));
+      const examples = 1.959964 * Math.sqrt(variance(gaps));
+      return { value: mean(ours) - mean(theirs), half: Math.hypot(examples, seeds), isOverSeeds: seeds > examples };
     });
   };
   const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
-  function fillDifferences() {
-    const select = find("reference");
-    if (!select) return;
-    if (reference !== null && scores.settings[reference]) select.value = reference;
-    for (const row of document.querySelectorAll("#difference-table tbody tr")) {
+  function intervalText({ value, half }, { scale, digits, limit }) {
+    const [low, high] = [value - half, value + half];
+    if (limit === null || (low >= -limit && high <= limit)) return `± ${(scale * half).toFixed(digits)}`;
+    return `${signed(scale * Math.max(low, -limit), digits)} to ${signed(scale * Math.min(high, limit), digits)}`;
+  }
+  function mostlyOver({ isOverSeeds }, scores, label, other) {
+    const several = [label, other].map((each) => scores.settings[each].seeds.length).filter((count) => count > 1);
+    return isOverSeeds ? `${Math.min(...several)} seeds` : `${scores.n.toLocaleString("en")} examples`;
+  }
+  function fillDifferences({ element, scores }) {
+    const select = element.querySelector(".reference");
+    const chosen = references.get(element.dataset.of);
+    if (chosen !== undefined && scores.settings[chosen]) select.value = chosen;
+    for (const row of element.querySelectorAll("tbody tr")) {
       const isReference = row.dataset.label === select.value;
       row.cells[0].querySelector("small").textContent = isReference ? "the reference" : "";
-      toosure.differences(row.dataset.label, select.value).forEach(({ value, half }, k) => {
+      const differences = toosure.differences(row.dataset.label, select.value);
+      const over = row.cells[differences.length + 1];
+      over.textContent = isReference ? "–" : mostlyOver(differences[scores.decides], scores, row.dataset.label, select.value);
+      over.dataset.value = over.textContent;
+      differences.forEach(({ value, half }, k) => {
         const { scale, digits, lower } = scores.quantities[k];
         const cell = row.cells[k + 1];
         const text = document.createElement("span");
         const isChance = isReference || !(Math.abs(value) > half);
         text.className = isChance ? "chance" : (value < 0) === lower ? "gain" : "loss";
         text.textContent = isReference ? "–" : signed(scale * value, digits);
-        if (!isReference) text.append(Object.assign(document.createElement("small"), { textContent: `± ${(scale * half).toFixed(digits)}` }));
+        if (!isReference) text.append(Object.assign(document.createElement("small"), { textContent: intervalText({ value, half }, scores.quantities[k]) }));
         cell.dataset.value = String(isReference ? 0 : scale * value);
         cell.replaceChildren(text);
       });
     }
   }
   document.addEventListener("change", (event) => {
-    if (event.target.id !== "reference") return;
-    reference = event.target.value;
-    fillDifferences();
+    const block = blocks.find(({ element }) => element.contains(event.target));
+    if (!block || !event.target.matches(".reference")) return;
+    references.set(block.element.dataset.of, event.target.value);
+    fillDifferences(block);
   });
 
   // Called when a live page put new tables in the place of old ones.
   toosure.tablesChanged = () => {
-    scores = find("scores") ? JSON.parse(find("scores").textContent) : null;
-    if (reference !== null) fillDifferences();
+    blocks = [...document.querySelectorAll(".differences")].map((element) => ({ element, scores: JSON.parse(element.querySelector(".scores").textContent) }));
+    for (const block of blocks) if (references.has(block.element.dataset.of)) fillDifferences(block);
     applyFilter();
     markChips();
   };

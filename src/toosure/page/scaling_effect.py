@@ -24,6 +24,7 @@ class ScalingEffect(NamedTuple):
     after: PlusMinus
     change: PlusMinus
     chance: float  # the ECE that a calibrated model shows at most in 97.5 % of such samples
+    n: int  # examples
 
 
 def scaling_effect(run: Run) -> ScalingEffect | None:
@@ -59,6 +60,7 @@ def effect_in(
         plus_minus(value_after[ECE], samples_after[:, ECE]),
         plus_minus(value_after[ECE] - value[ECE], samples_after[:, ECE] - samples[:, ECE]),
         chance_level(scaled.confidence),
+        len(labels),
     )
 
 

@@ -7,14 +7,15 @@ from statistics import fmean
 from typing import NamedTuple
 
 from toosure.page.half_intervals import PlusMinus, mean_over_seeds
-from toosure.page.html import section
+from toosure.page.html import data_heading, prose, section, with_label
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.paired import SettingComparison
 from toosure.page.ranking import ENDED_EARLY, RankedSetting
+from toosure.page.replicas import KEYS
 from toosure.page.scaling_effect import scaling_effect
-from toosure.page.sections.differences import difference_cell
+from toosure.page.sections.differences import MOSTLY_OVER, SPLITS, difference_cell, mostly_over
 from toosure.page.tables import Cell, Heading, HtmlCell, NumberCell, table
 from toosure.quantities import described
 from toosure.runs import Run
@@ -32,6 +33,7 @@ class Improvement:
     ece: PlusMinus
     accuracy: PlusMinus
     time: float  # as a multiple of the reference's seconds
+    over: str  # what the larger part of the interval of the ECE is over
 
     @property
     def costs_accuracy(self) -> bool:
@@ -44,25 +46,51 @@ class Change(NamedTuple):
     calibrator: str
     ece: PlusMinus
     accuracy: PlusMinus
+    n: int  # examples
     temperature: float | None = None
 
 
 def improvements(page: PageRuns) -> str:
-    """Return what lowered the ECE of the reference, best first; empty without a comparison."""
-    if page.comparison is None:
+    """Return what lowered the ECE within each data set; empty if none has a comparison."""
+    blocks = [
+        block(head, part, part.comparison) for head, part in page.headed_parts if part.comparison
+    ]
+    if not any(blocks):
         return ""
-    candidates = possible_improvements(page, page.comparison)
+
+    note = (
+        "Change against the reference, the best for the ECE first; those that cost accuracy come "
+        "last. Time is that of training, as a multiple of the reference's. Grey may be chance."
+    )
+    return section("What helped", note, *blocks, name="helped")
+
+
+def block(head: str, page: PageRuns, comparison: SettingComparison) -> str:
+    """Return what lowered the ECE of the reference of one data set, with its own numbers."""
+    candidates = possible_improvements(page, comparison)
     if not candidates:
         return ""
 
     candidates.sort(key=lambda each: (each.costs_accuracy, each.ece.value))
-    header: list[Heading] = ["method", described("ece"), described("accuracy"), "time"]
+    header: list[Heading] = [
+        "method",
+        with_label("ece", "change of ECE"),
+        with_label("accuracy", "change of accuracy"),
+        MOSTLY_OVER,
+        "time",
+    ]
     rows = [row_of(improvement) for improvement in candidates[:MAX_LISTED]]
-    note = (
-        f"Change of the ECE against {page.reference.label}, best first; those that cost accuracy "
-        "come last. Time is that of training, as a multiple of the reference's. Grey may be chance."
+    reference = page.reference.label
+    values = dict(zip(KEYS, comparison.settings[reference].values, strict=True))
+    ece, accuracy = (
+        f"{printed(described(key).scale * values[key], described(key).form)} {described(key).unit}"
+        for key in ("ece", "accuracy")
     )
-    return section("What helped", note, table(header, rows, sortable=True), name="helped")
+    against = (
+        f"Against {reference}, {page.why_reference}: its ECE is {ece}, its accuracy {accuracy}, "
+        f"on {comparison.n:,} {SPLITS[comparison.split]} examples."
+    )
+    return f"{data_heading(head)}<p>{prose(against)}</p>{table(header, rows, sortable=True)}"
 
 
 def possible_improvements(page: PageRuns, comparison: SettingComparison) -> list[Improvement]:
@@ -84,7 +112,9 @@ def setting_improvement(
     seconds = setting.values.get("seconds", math.nan) / baseline.values.get("seconds", math.nan)
     seeds = len(setting.group.runs)
     note = f"{seeds} seeds" if seeds > 1 else ""
-    return Improvement(setting.label, note, differences["ece"], differences["accuracy"], seconds)
+    ece, accuracy = differences["ece"], differences["accuracy"]
+    over = mostly_over(ece, comparison.seeds(setting.label, baseline.label), comparison.n)
+    return Improvement(setting.label, note, ece, accuracy, seconds, over)
 
 
 def calibrator_improvements(baseline: RankedSetting) -> list[Improvement]:
@@ -103,11 +133,11 @@ def changes_of(run: Run) -> list[Change]:
     effect = scaling_effect(run)
     if effect is not None:
         temperature = float(run.scaling["temperature"])
-        changes.append(Change("temperature", effect.change, UNCHANGED, temperature))
+        changes.append(Change("temperature", effect.change, UNCHANGED, effect.n, temperature))
 
     for kept in kept_calibrators(run):
         if effect is None or kept.name != "temperature":
-            changes.append(Change(kept.name, kept.ece_change, kept.accuracy_change))
+            changes.append(Change(kept.name, kept.ece_change, kept.accuracy_change, kept.n))
     return changes
 
 
@@ -126,7 +156,8 @@ def improvement_of(baseline: RankedSetting, changes: Sequence[Change]) -> Improv
         note += f", {len(changes)} of {seeds} seeds"
     ece = mean_over_seeds([each.ece for each in changes])
     accuracy = mean_over_seeds([each.accuracy for each in changes])
-    return Improvement(name, note, ece, accuracy, 1.0)
+    n = min(each.n for each in changes)
+    return Improvement(name, note, ece, accuracy, 1.0, mostly_over(ece, len(changes), n))
 
 
 def row_of(improvement: Improvement) -> list[Cell]:
@@ -136,4 +167,4 @@ def row_of(improvement: Improvement) -> list[Cell]:
     if improvement.accuracy == UNCHANGED:
         accuracy = HtmlCell.of('<span class="chance">unchanged</span>', 0.0)
     time = NumberCell(improvement.time, f"{printed(improvement.time, '.2f')} ×")
-    return [(improvement.name, improvement.note), ece, accuracy, time]
+    return [(improvement.name, improvement.note), ece, accuracy, improvement.over, time]

@@ -8,8 +8,8 @@ from html import escape
 from toosure.figures.groups import settings_of
 from toosure.figures.style import PALETTE
 from toosure.page.data_sets import how_to_name
-from toosure.page.decision import Decision, decide, named, title_of
-from toosure.page.html import breakable, prose
+from toosure.page.decision import Decision, decide, title_of
+from toosure.page.html import breakable, data_heading, prose
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import RankedSetting
@@ -27,15 +27,14 @@ def summary(page: PageRuns) -> str:
     source = f"toosure · {escape(page.source)} · {escape(count)}"
 
     conclusion = f'<p class="conclusion">{prose(page.conclusion)}</p>' if page.conclusion else ""
-    parts = page.by_data_set
-    if len(parts) == 1:
+    if len(page.by_data_set) == 1:
         decided = decision_and_ranking(page, "h1")
     else:
-        hint = how_to_name(parts)
+        hint = how_to_name(page.by_data_set)
         decided = f"<h1>{unbroken(title_of(page))}</h1>"
         decided += f'<p class="reason">{prose(hint)}</p>' if hint else ""
-        for name, part in zip(named(parts), parts.values(), strict=True):
-            decided += f'<p class="data">{escape(name)}</p>{decision_and_ranking(part, "h2")}'
+        for head, part in page.headed_parts:
+            decided += data_heading(head) + decision_and_ranking(part, "h2")
     return (
         f'<header id="summary"><p class="source">{source}</p>{conclusion}'
         f'<div id="ranking">{decided}</div></header>'
@@ -121,8 +120,7 @@ def scale_of(ranked_settings: Sequence[RankedSetting]) -> tuple[float, float]:
     """Return the smallest and the largest end of all bars, in points."""
     ends = [-MIN_REACH / 4, MIN_REACH]
     for setting in ranked_settings:
-        gap, half = setting.verdict.gap, setting.verdict.half_width
-        ends += [gap, gap - half, gap + half]
+        ends += [setting.verdict.gap, *setting.verdict.ends]
     finite = [end for end in ends if math.isfinite(end)]
     return min(finite), max(finite)
 
@@ -145,11 +143,12 @@ def gap_bar(setting: RankedSetting, scale: tuple[float, float]) -> str:
     whisker = ""
     words = f"gap {printed(gap, '+.1f')} points"
     if math.isfinite(half):
-        left, right = place(gap - half), place(gap + half)
+        lowest, highest = setting.verdict.ends
+        left, right = place(lowest), place(highest)
         whisker = (
             f'<path d="M{left},{middle}H{right}M{left},{middle - 4}v8M{right},{middle - 4}v8"/>'
         )
-        words += f", interval {printed(gap - half, '+.1f')} to {printed(gap + half, '+.1f')}"
+        words += f", interval {printed(lowest, '+.1f')} to {printed(highest, '+.1f')}"
     return (
         f'<svg class="gap {kind}{weak}" viewBox="0 0 {BAR_WIDTH} {BAR_HEIGHT}" role="img" '
         f'aria-label="{escape(words)}"><title>{escape(words)}</title>'

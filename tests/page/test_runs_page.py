@@ -18,6 +18,7 @@ from toosure.cli import app
 from toosure.evaluate.estimates import confidence_gap
 from toosure.evaluate.grouped import grouped_gap
 from toosure.figures import bins_of
+from toosure.page.half_intervals import PlusMinus
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
@@ -315,7 +316,7 @@ def test_calibrators_that_were_kept_are_shown_with_intervals_and_chance(tmp_path
     found = {each.name: each for each in kept_calibrators(runs[0])}
     arrays = predictions_of()
     right = arrays["test_logits"].argmax(1) == arrays["test_labels"]
-    assert found["temperature"].accuracy_change == (0, 0)
+    assert found["temperature"].accuracy_change == PlusMinus(0, 0)
     before, after = (kept["vector"][side]["accuracy"][0] for side in ("before", "after"))
     assert before == pytest.approx(right.mean())
     assert found["vector"].accuracy_change.value == pytest.approx(after - before)

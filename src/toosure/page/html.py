@@ -169,7 +169,8 @@ def data_heading(name: str) -> str:
 def breakable(name: str) -> str:
     """Escape a name that may break after a comma or colon, not between a word and its number.
 
-    >>> breakable("sgd:lr=0.1, seed 2")
-    'sgd:<wbr>lr=0.1,<wbr> seed&nbsp;2'
+    >>> breakable("sgd:lr=0.1, seed 2"), breakable("1,000 examples")
+    ('sgd:<wbr>lr=0.1,<wbr> seed&nbsp;2', '1,000 examples')
     """
-    return re.sub("([,:])", r"\1<wbr>", re.sub(r"(\w) (\d)", r"\1&nbsp;\2", escape(name)))
+    kept = re.sub(r"(\w) (\d)", r"\1&nbsp;\2", escape(name))
+    return re.sub(r"([,:])(?!\d{3}\b)", r"\1<wbr>", kept)

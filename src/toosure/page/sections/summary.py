@@ -55,7 +55,7 @@ def decision_and_ranking(page: PageRuns, heading: str) -> str:
 def unbroken(sentence: str) -> str:
     """Return a headline: no hyphen ends a line, and names may break after a comma or colon."""
     text = prose(sentence).replace("-confident", "-&NoBreak;confident")
-    return re.sub(r"([,:])(?=\S)", r"\1<wbr>", text)
+    return re.sub(r"([,:])(?=\S)(?!\d{3}\b)", r"\1<wbr>", text)
 
 
 def ranking(page: PageRuns, decision: Decision) -> str:

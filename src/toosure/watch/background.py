@@ -106,12 +106,13 @@ class DeferredRows(RowMaker):
         else:
             self.weights.take()
 
-    def advance(self) -> None:
+    def advance(self) -> bool:
         """Observe the model for the waiting row, and write the previous one."""
         if self.waiting is None:
-            return
+            return False
         row, snapshot_due = self.waiting
         self.waiting = None
+        had_diverged = self.diverged
         observations = self.observe(row)
 
         def write_snapshot() -> None:
@@ -126,6 +127,7 @@ class DeferredRows(RowMaker):
         previous = self.pending
         self.pending = pending
         self.write(previous)
+        return self.diverged and not had_diverged
 
     def start_values(self, observations: Observations) -> list[Callable[[], Numbers]]:
         """Start computing the metrics of each split.

@@ -160,8 +160,9 @@ class RowMaker:
 
     # -- only deferred rows have something to do here ---------------------------------------
 
-    def advance(self) -> None:
-        """Observe the model for the row that waits, if there is one."""
+    def advance(self) -> bool:
+        """Observe the model for the row that waits; return whether it has diverged meanwhile."""
+        return False
 
     def flush(self) -> None:
         """Finish every row that was started."""

@@ -192,8 +192,7 @@ class Watch:
 
     def step(self, **numbers: Any) -> Row | None:
         """Count a step, and measure if it is due; `numbers` such as `lr=0.1` join the row."""
-        if self.closed or numbers:
-            self._check(numbers)
+        self._check(numbers)
         self.steps += 1
         self.latest_numbers = numbers
         self.maker.flush_overdue()
@@ -216,9 +215,8 @@ class Watch:
         A step has one row: if it was measured already, that row is returned. With `defer` the row
         is completed while training goes on (`toosure.watch.background`); `flush` waits for it.
         """
-        if self.closed or numbers:
-            self._check(numbers)
-        if self.last_measured == self.steps or self._waiting_diverged():
+        self._check(numbers)
+        if self.last_measured == self.steps or self.maker.advance():
             self.flush()
             return self.last
 
@@ -233,12 +231,6 @@ class Watch:
         self.last_measured = self.steps
         self.maker.start(row, snapshot_due)
         return row
-
-    def _waiting_diverged(self) -> bool:
-        """Observe the model for the waiting row; return whether it turns out to have diverged."""
-        was_diverged = self.maker.diverged
-        self.maker.advance()
-        return self.maker.diverged and not was_diverged
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
         if self.closed:

@@ -56,6 +56,7 @@ class RunConfig:
     budget: float | None = None
     measure: tuple[str, ...] = ("gn_sharpness",)  # beside the metrics and margins
     eps: float = 0.01  # radius of the certificate
+    curvature_examples: int | None = None  # of each split, for curvature; all of them if None
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
     best: str | None = None  # keep the weights of the least validation nll or refinement
     patience: int | None = None  # end the run after this many rows without a better one
@@ -106,6 +107,7 @@ class RunConfig:
             ("batch", 1),
             ("seed", 0),
             ("patience", 1),
+            ("curvature_examples", 1),
         ):
             value = getattr(self, name)
             if value is not None and value < minimum:

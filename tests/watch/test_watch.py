@@ -16,6 +16,7 @@ from toosure.curvature import gn_sharpness
 from toosure.losses import MSELoss
 from toosure.models import mlp
 from toosure.predictions import read_predictions
+from toosure.processes import Processes
 from toosure.quantities import in_row
 from toosure.runs import RunError
 from toosure.watch import rows as rows_module
@@ -37,6 +38,54 @@ def data(n=60, classes=4, seed=0):
 def model(seed=0):
     torch.manual_seed(seed)
     return mlp(inputs=6, classes=4, width=12)
+
+
+def test_curvature_of_some_examples_and_metrics_of_all():
+    net, (x, y) = model(), data()
+    watch = Watch(net, CE, (x, y), data(40, seed=1), curvature_examples=20)
+    all_rows = Watch(net, CE, (x, y), data(40, seed=1)).last
+    split = watch.splits["train"]
+    some_x, some_y = split.curvature_data
+
+    assert len(some_y) == 20 and len({tuple(row.tolist()) for row in some_x}) == 20
+    assert {tuple(row.tolist()) for row in some_x} < {tuple(row.tolist()) for row in x}
+    # By class, in proportion.
+    assert (some_y.bincount(minlength=4) - y.bincount(minlength=4) / 3).abs().max() < 1
+
+    expected = gn_sharpness(net, (some_x, some_y)).value
+    assert watch.last["train/gn_sharpness"] == pytest.approx(expected, rel=2e-3)
+    assert watch.last["train/gn_sharpness"] != pytest.approx(
+        all_rows["train/gn_sharpness"], rel=1e-2
+    )
+    for key in ("train/ece", "train/loss", "val/margin_mean"):
+        assert watch.last[key] == pytest.approx(all_rows[key], rel=1e-6)
+
+
+def test_curvature_examples_are_noted_where_they_are_fewer(tmp_path):
+    train = data()
+    with Watch(model(), CE, train, run=tmp_path / "a", curvature_examples=60) as watch:
+        assert (
+            watch.last["train/gn_sharpness"] == Watch(model(), CE, train).last["train/gn_sharpness"]
+        )
+    assert "curvature_examples" not in (tmp_path / "a" / "examples.json").read_text()
+
+    Watch(model(), CE, train, run=tmp_path / "b", curvature_examples=12).finish()
+    assert '"curvature_examples": 12' in (tmp_path / "b" / "examples.json").read_text()
+    with pytest.raises(ValueError, match="curvature_examples must be a positive integer; got 0"):
+        Watch(model(), CE, train, curvature_examples=0)
+
+
+def test_processes_share_the_examples_of_curvature():
+    split = Watch(model(), CE, data(), curvature_examples=21).splits["train"]
+    drawn = [tuple(row.tolist()) for row in split.curvature_data[0]]
+    shares = []
+    for rank in range(2):
+        split.processes = Processes(rank=rank, count=2)
+        shares += [tuple(row.tolist()) for row in split.drawn_rows(21)[0]]
+    assert shares == drawn
+
+    with pytest.raises(ValueError, match="curvature_examples is 1 for 2 processes: give more"):
+        split.drawn_rows(1)
 
 
 def test_row_agrees_with_every_reference():

@@ -101,6 +101,9 @@ def train(
     eps: Annotated[
         float | None, typer.Option(help="Radius for --measure certificate. [0.01]")
     ] = None,
+    curvature_examples: Annotated[
+        int | None, typer.Option(help="Measure curvature on so many examples of a split. [all]")
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Measure every so many steps. [20]")] = None,
     at: Annotated[
         str | None, typer.Option(help="Measure at these steps: 0,10,100 or 1,2,4,...")
@@ -163,6 +166,7 @@ def train(
         "min_delta": in_list(min_delta),
         "precision": precision,
         "eps": in_list(eps),
+        "curvature_examples": in_list(curvature_examples),
         "every": in_list(every),
         "budget": in_list(budget),
         "at": in_list(at),

@@ -212,6 +212,7 @@ class Training:
             every=config.every,
             at=config.at,
             eps=config.eps,
+            curvature_examples=config.curvature_examples,
             resume=state,
             start={"lr": self.set_rate(0), "epoch": 0.0},
             notify=self.listener.row,

@@ -72,6 +72,8 @@ class Measurer:
                 group_arrays=rows.group_arrays(name),
                 **patterns_inside(rows.model, predictor, settings),
             )
+            if not self.splits[name].measures_all:
+                self.notes[name]["curvature_examples"] = settings["curvature_examples"]
 
         self.together = processes.count > 1
         self.joint = JointMeasurement(processes, model, objective)

@@ -14,12 +14,13 @@ from toosure import margins
 from toosure.curvature import CurvatureTracker, Result, critical_sharpness
 from toosure.curvature.critical import WarmStep
 from toosure.eval_mode import evaluating
-from toosure.metrics.inputs import known_outputs
+from toosure.metrics.inputs import check_count, known_outputs
 from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
 from toosure.watch.criterion import Criterion, check_criterion, curvature_loss
+from toosure.watch.drawn_indices import chosen_rows
 from toosure.watch.outputs import Outputs, values_of
 from toosure.watch.probability_outputs import check_no_softmax
 from toosure.watch.sam_numbers import RHO, SamRadius, fixed_batch, sam_numbers
@@ -61,7 +62,8 @@ class Observation(NamedTuple):
 class WatchedSplit:
     """Measure a model on the examples of one split, repeatedly.
 
-    `measure` names what is measured beyond the logits.
+    `measure` names what is measured beyond the logits. Curvature is that of `curvature_examples`
+    rows, drawn once; None takes all of them.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class WatchedSplit:
         bins: int = 15,
         processes: Processes = ALONE,
         per_example: float = 1.0,
+        curvature_examples: int | None = None,
         group_arrays: Mapping[str, np.ndarray] | None = None,
         **curvature: Any,
     ) -> None:
@@ -107,13 +110,33 @@ class WatchedSplit:
         self.host_y = self.y.cpu()
         if len(self.y) < processes.count:
             raise ValueError(f"{name} has {len(self.y)} examples for {processes.count} processes")
-        own = processes.rows(len(self.y))  # whose outputs and curvature this process computes
+        own = processes.rows(len(self.y))  # whose outputs this process computes
         self.own_data = self.x[own], self.y[own]
+        self.curvature_data = self.own_data
+        if curvature_examples is not None:
+            check_count("curvature_examples", curvature_examples)
+            if curvature_examples < len(self.y):
+                self.curvature_data = self.drawn_rows(curvature_examples)
 
         self.critical: Callable[[], Result] | None = None
         self.critical_step = WarmStep()
         self.tracker: CurvatureTracker | None = None
         self.follow_curvature(wanted, per_example, curvature)
+
+    @property
+    def measures_all(self) -> bool:
+        """Whether curvature is that of all rows."""
+        return self.curvature_data is self.own_data
+
+    def drawn_rows(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return this process's share of `count` rows, drawn by class where there are classes."""
+        if count < self.processes.count:
+            raise ValueError(
+                f"curvature_examples is {count} for {self.processes.count} processes: give more"
+            )
+        drawn, _ = chosen_rows(len(self.y), count, self.host_y, seed=0)
+        own = drawn.sort().values[self.processes.rows(count)].to(self.y.device)
+        return self.x[own], self.y[own]
 
     def follow_curvature(
         self, wanted: Sequence[Quantity], per_example: float, settings: dict[str, Any]
@@ -126,7 +149,7 @@ class WatchedSplit:
             self.critical = partial(
                 critical_sharpness,
                 network,
-                self.own_data,
+                self.curvature_data,
                 curvature_loss(self.loss),
                 group=group,
                 warm=self.critical_step,
@@ -139,7 +162,7 @@ class WatchedSplit:
             if per_example > 1:
                 options["replay"] = False  # the examples of the rows are looked up on the host
             self.tracker = make_tracker(
-                network, self.own_data, curvature_loss(self.loss), keys, **options
+                network, self.curvature_data, curvature_loss(self.loss), keys, **options
             )
             if per_example > 1 and "chunk" not in settings:
                 widen_chunks(self.tracker, per_example)
@@ -189,7 +212,7 @@ class WatchedSplit:
 
     def own_logits(self) -> Tensor:
         """Return the outputs on this process's examples, (n, C), in evaluation mode."""
-        if self.tracker is not None and self.mean_network is None:
+        if self.tracker is not None and self.mean_network is None and self.measures_all:
             return self.tracker.logits()  # this pass serves the curvature, too
         return logits_of(self.model, self.own_data[0], sharded=self.model_is_sharded)
 

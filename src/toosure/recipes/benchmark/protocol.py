@@ -33,6 +33,7 @@ DESCRIPTION = (
     "0.1, momentum 0.9, decay 5e-4, cosine with 200 steps of warm-up, bf16"
 )
 COMMON = Size("resnet18", 5273, 256)  # 30 epochs of 45,000 images
+CURVATURE_EXAMPLES = 2000  # of each split; an eigenvalue on 45,000 takes minutes
 QUICK = Size("mlp", 8, 32)
 QUICK_RESIDUAL = Size("wrn:depth=10,width=1", 8, 32)  # for dropout in residual branches
 
@@ -65,6 +66,8 @@ def config(
         "at": tuple(round(share * size.steps) for share in measure_at),
         "measure": measure,
     }
+    if "hessian_sharpness" in measure:
+        fixed["curvature_examples"] = CURVATURE_EXAMPLES
 
     if setting.quick:
         small = {"data": "digits:train=128,val=50,test=200", "precision": "float32"}

@@ -2,6 +2,7 @@
 
 import re
 
+from toosure.recipes.benchmark import protocol
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.scored_rows import (
     Rows,
@@ -172,7 +173,10 @@ def sharpness(setting: Setting, store: RunStore) -> Findings:
     """Return Table S16: kappa_max beside ECE."""
     scored, _ = score_rows(setting, store, rows.sharpness(setting))
     judged = claims.sharpness_claims(setting, by_name(scored))
-    text = f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said"
+    text = (
+        f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said. "
+        f"Ours is that of the training loss on {protocol.CURVATURE_EXAMPLES:,} training images"
+    )
     return Findings(judged, tables(scored, "Sharpness (S16)", text), values_of(scored))
 
 

@@ -54,26 +54,10 @@ class Measurer:
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split were drawn
         self.splits: dict[str, WatchedSplit] = {}
         for name, data in splits.items():
-            if data is None:
-                continue
-            sample = source.sample(name, data)
-            rows = as_rows(name, predictor, sample, loss, self.device)
-            check_measures(name, rows, measure)
-            self.notes[name] = sample.note | {"rows": len(rows.y), "classes": rows.classes}
-            if source.hashes:
-                self.notes[name]["labels"] = hash_of_labels(rows.y)
-            self.splits[name] = WatchedSplit(
-                name,
-                rows.model,
-                rows.loss,
-                (rows.x, rows.y),
-                measure,
-                per_example=rows.per_example,
-                group_arrays=rows.group_arrays(name),
-                **patterns_inside(rows.model, predictor, settings),
-            )
-            if not self.splits[name].measures_all:
-                self.notes[name]["curvature_examples"] = settings["curvature_examples"]
+            if data is not None:
+                self.splits[name] = self.watched_split(
+                    name, data, predictor, loss, measure, source, settings
+                )
 
         self.together = processes.count > 1
         self.joint = JointMeasurement(processes, model, objective)
@@ -91,6 +75,39 @@ class Measurer:
             if test_rows is not None:
                 groups = groups | test_rows.group_arrays("test")
             self.best = BestPredictions(test_rows, groups)
+
+    def watched_split(
+        self,
+        name: str,
+        data: Data,
+        predictor: nn.Module,
+        loss: Criterion | None,
+        measure: Sequence[str],
+        source: ExampleSource,
+        settings: dict[str, Any],
+    ) -> WatchedSplit:
+        """Draw the examples of a split, note how, and return what measures on them."""
+        sample = source.sample(name, data)
+        rows = as_rows(name, predictor, sample, loss, self.device)
+        check_measures(name, rows, measure)
+        split = WatchedSplit(
+            name,
+            rows.model,
+            rows.loss,
+            (rows.x, rows.y),
+            measure,
+            per_example=rows.per_example,
+            group_arrays=rows.group_arrays(name),
+            **patterns_inside(rows.model, predictor, settings),
+        )
+
+        note = sample.note | {"rows": len(rows.y), "classes": rows.classes}
+        if source.hashes:
+            note["labels"] = hash_of_labels(rows.y)
+        if not split.measures_all:
+            note["curvature_examples"] = settings["curvature_examples"]
+        self.notes[name] = note
+        return split
 
     def _test_rows(
         self, predictor: nn.Module, test: Data | None, source: ExampleSource

@@ -51,8 +51,8 @@ class Watch:
     How: `loss` is the criterion of (logits, labels), None for cross-entropy. An `objective` may
     offer `predict(model, x)` for the logits and `report()` for numbers of its own. `bins` is of the
     binned errors, `eps` the radius of certificates, `rho` the radius of `sam_theory`. The other
-    arguments, `curvature`, go to `CurvatureTracker`: `rtol`, `replay`, and `batch`, the batch size
-    of your loop, for `batch_sharpness`, `gni` and `sam_theory` (128).
+    arguments, `curvature`, go to `CurvatureTracker`: `rtol`, `replay`, and `batch`, that of your
+    loop, for `batch_sharpness`, `gni`, `sam_theory` (128). It sees `curvature_examples` of a split.
 
     Several processes: with `processes="all"` under DDP each process measures its share of the same
     examples, and the first writes; all must make the watch and call `step` alike. Curvature of

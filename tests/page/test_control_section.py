@@ -1,5 +1,7 @@
 """The panel of a controller: sensor, dead band, actuator; nothing for runs without one."""
 
+import json
+
 import numpy as np
 import pytest
 from made_runs import make_run
@@ -9,6 +11,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.sections.control import control
 from toosure.page.sections.provenance import warnings
 from toosure.runs import Run, RunWriter
+from toosure.runs.looks import with_looks
 
 ROWS = [
     {"step": 0},
@@ -50,6 +53,33 @@ def test_where_it_gave_up_and_where_it_held_is_marked(tmp_path):
     text = control(PageRuns([run]))
     assert "At a cross it gave up" in text and "From a square on" in text
     assert 'class="plot" style="height: 520px"' in text  # of two panels
+
+
+def test_every_look_is_drawn_and_rows_after_the_last_one(tmp_path):
+    with RunWriter(tmp_path / "looks", {"control": "radius"}) as writer:
+        looks = [(10, 0.1, 0.05), (20, 0.3, 0.06), (30, 0.2, 0.07)]
+        lines = [
+            {"step": step, "control/log_temperature": error, "control/rho": rho}
+            for step, error, rho in looks
+        ]
+        text = "".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 40, "torn'
+        writer.write_file("looks.jsonl", lambda file: file.write(text.encode()))
+        for step, rho in ((20, 0.06), (40, 0.07)):
+            row = {"step": step, "control/rho": rho, "control/held": int(step == 40)}
+            writer.append(row | {"control/log_temperature": 0.2, "val/ece": 0.1})
+    run = with_looks(Run(tmp_path / "looks"))
+    assert set(run.columns) == {
+        "step",
+        "control/rho",
+        "control/log_temperature",
+        "control/held",
+    }
+    sensor, rho, held = control_figure([run]).data
+    assert list(sensor.x) == [10, 20, 30, 40]
+    assert list(sensor.y) == pytest.approx([0.1, 0.3, 0.2, 0.2])
+    assert list(rho.y) == pytest.approx([0.05, 0.06, 0.07, 0.07])
+    assert list(held.x) == [40]
+    assert "From a square on" in control(PageRuns([Run(tmp_path / "looks")]))
 
 
 def test_long_runs_are_thinned():

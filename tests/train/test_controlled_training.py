@@ -8,6 +8,7 @@ from test_resume import interrupted, same_run
 
 from toosure.config import RunConfig
 from toosure.data import digits
+from toosure.runs.looks import LOOKS_FILE, with_looks
 from toosure.train import Runtime, train
 from toosure.train.checkpoint import load_checkpoint
 from toosure.train.control import cut_control_split, settings_of
@@ -65,6 +66,8 @@ def test_a_stopped_run_goes_on_bit_for_bit(more, tmp_path):
     same_run(whole, resumed)
     controls = [load_checkpoint(run.path)[0]["control"] for run in (whole, resumed)]
     assert controls[0] == controls[1]
+    looks = [(run.path / LOOKS_FILE).read_text() for run in (whole, resumed)]
+    assert looks[0] == looks[1] != ""
 
 
 def test_rows_hold_what_the_controller_saw_and_did(tmp_path):
@@ -87,6 +90,16 @@ def test_rows_hold_what_the_controller_saw_and_did(tmp_path):
     # What predicts afterwards is given the same training data.
     data = restore_run(run.path, CPU).data
     assert len(data.train) == 140
+
+
+def test_every_look_is_kept_where_rows_are_far_apart(tmp_path):
+    often = train(RunConfig(**SMALL, steps=24, every=3), tmp_path, CPU)
+    rarely = train(RunConfig(**SMALL, steps=24, at=(24,)), tmp_path, CPU)
+    looks = with_looks(rarely).columns
+    assert looks["step"].tolist() == [3, 6, 9, 12, 15, 18, 21, 24]
+    for key in ("control/rho", "control/gamma", "control/log_temperature", "control/acted"):
+        assert looks[key] == pytest.approx(often.columns[key][1:], nan_ok=True)
+    assert len(rarely.rows) == 1 and not any("seconds" in key for key in looks)
 
 
 def test_without_control_nothing_is_cut_and_the_id_stays(tmp_path):

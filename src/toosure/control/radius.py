@@ -94,6 +94,7 @@ class RadiusControl:
         self.reading: Reading | None = None  # of the last look
         self.warned_of_infinite_logits = False  # a warning was given
         self.look_seconds: list[float] = []  # of each look since the start, or the resumption
+        self.looks: list[dict[str, float]] = []  # what `report` says after each look, but seconds
 
     @property
     def held(self) -> bool:
@@ -145,6 +146,9 @@ class RadiusControl:
         before, had_given_up = self.actuator.values(), self.integrator.gave_up
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
         self.look_seconds.append(time_on(self.x.device) - began)
+        numbers = self.report()
+        numbers.pop("control/look_seconds")
+        self.looks.append({"step": self.steps_taken} | numbers)
         if self.integrator.gave_up and not had_given_up:
             self.warn_that_moves_did_not_help(before)
         return reading
@@ -220,6 +224,7 @@ class RadiusControl:
             "starts": self.actuator.state_dict(),
             "integrator": self.integrator.state_dict(),
             "reading": None if self.reading is None else list(self.reading),
+            "looks": [dict(look) for look in self.looks],
         }
 
     @property
@@ -256,6 +261,7 @@ class RadiusControl:
         self.actuator.load_state_dict(state["starts"])
         self.steps_taken = state["steps"]
         self.reading = None if state["reading"] is None else Reading(*state["reading"])
+        self.looks = [dict(look) for look in state.get("looks", ())]
         # Bounds are relative to the start, which may differ from this controller's.
         self.integrator = self.settings.integrator(self.actuator)
         self.integrator.load_state_dict(state["integrator"])

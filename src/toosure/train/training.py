@@ -25,7 +25,7 @@ from toosure.train.build import (
 )
 from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states, state_of
 from toosure.train.code_hashes import code_hashes
-from toosure.train.control import build_batches, build_control, cut_control_split
+from toosure.train.control import build_batches, build_control, cut_control_split, write_looks
 from toosure.train.engine import build_engine
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
@@ -132,8 +132,8 @@ class Training:
         """Update the averages and the controller after a step."""
         if self.averages is not None:
             self.averages.update(step, self.batches.ends_epoch(step))
-        if self.control is not None:
-            self.control.step()
+        if self.control is not None and self.control.step():
+            write_looks(self.writer, self.control)
 
     def compare_best(self) -> None:
         """Compare the row of this step, if there is one, with the best so far."""
@@ -187,6 +187,8 @@ class Training:
         self.writer.write_environment(self.environment())
         self.writer.set_status("running", self.steps_taken)
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
+        if self.control is not None:  # those after the checkpoint are looked at again
+            write_looks(self.writer, self.control)
 
         watch = self.build_watch(state and state["watch"])
         watch.report = joined_reports(watch.report, self.averages, self.control)

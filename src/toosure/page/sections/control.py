@@ -4,6 +4,7 @@ from toosure.figures.control import SENSORS, control_figure, control_panels
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.runs import Run
+from toosure.runs.looks import with_looks
 
 NOTE = (
     "On top what the controller saw on its control split, which is cut from training data and "
@@ -27,7 +28,7 @@ def control(page: PageRuns) -> str:
         return ""
 
     title = "How the radius was steered"
-    drawing = plot(control_figure(steered), title)
+    drawing = plot(control_figure([with_looks(run) for run in steered]), title)
     seen = [text for flag, text in EVENTS.items() if any(happened(run, flag) for run in steered)]
     note = " ".join([NOTE, *seen])
     return section(title, note, f"<figure>{drawing}{FIGURE_TOOLS}</figure>", name="control")

@@ -52,6 +52,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         ((X / 0, Y), "control inputs must be finite; example 0"),
         ((X.double(), Y), r"they are torch.float64 and its weights torch.float32; convert"),
         ((X, Y + 1), r"labels must be integers in \[0, 3\); got 1 to 3"),
+        ((X, torch.full_like(Y, 2)), r"holds one class only \(2\).* draw it at random"),
         ((X, nn.functional.one_hot(Y)), r"labels must have shape \(240,\)"),
     ],
 )

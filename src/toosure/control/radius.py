@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator
-from toosure.control.checks import check_split, pair_of, whole_count
+from toosure.control.checks import check_classes, check_split, pair_of, whole_count
 from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
 from toosure.optim import SAM
@@ -68,6 +68,7 @@ class RadiusControl:
         if predict is None:
             predict = partial(logits_of, as_logits_model(model, self.x)[0])
             check_split(predict, self.x, self.y, next(model.parameters()).dtype)
+        check_classes(self.y)
         self.predict = predict
         # Processes that shard the weights must take the same decision.
         groups = ranks_of(model.parameters())

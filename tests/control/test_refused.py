@@ -52,6 +52,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         ((X / 0, Y), "control inputs must be finite; example 0"),
         ((X.double(), Y), r"they are torch.float64 and its weights torch.float32; convert"),
         ((X, Y + 1), r"labels must be integers in \[0, 3\); got 1 to 3"),
+        ((X, torch.full_like(Y, 2)), r"holds one class only \(2\).* draw it at random"),
         ((X, nn.functional.one_hot(Y)), r"labels must have shape \(240,\)"),
     ],
 )
@@ -190,3 +191,33 @@ def test_a_loop_that_goes_on_beyond_its_steps_is_told_once():
     with pytest.warns(UserWarning, match="made for 5 steps"):
         assert not control.step()
     assert not control.step()  # a second warning would be an error
+
+
+@pytest.mark.parametrize("actuator", ["rho", "gamma", "both", "focal"])
+def test_a_second_controller_of_the_same_optimizer_is_told_once(actuator):
+    model, loss = nn.Linear(5, 3), FocalLoss(gamma=2.0)
+    optimizer = CSAM(model.parameters(), lr=0.1)
+    settings = Radius(actuator=actuator, start=0.0)
+    first, second = (
+        RadiusControl(model, optimizer, CONTROL, 100, settings, criterion=loss) for _ in range(2)
+    )
+    for control in (first, second):
+        control.predict = lambda x: 20 * x[:, :3]  # far too sure
+    first.look(0.5)
+    name = "rho" if actuator in ("rho", "both") else "gamma"
+    with pytest.warns(UserWarning, match=rf"something else changes what .*\({name} is .*, not "):
+        second.look(0.5)
+    optimizer.param_groups[0]["rho"] = 0.7
+    second.look(0.6)  # a second warning would be an error
+
+
+def test_a_schedule_of_the_radius_of_a_second_group_is_told():
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    groups = [{"params": part.parameters(), "rho": 0.1 * (i + 1)} for i, part in enumerate(model)]
+    optimizer = SAM(groups, lr=0.1)
+    control = RadiusControl(model, optimizer, CONTROL, 100)
+    control.look(0.4)
+    optimizer.param_groups[1]["rho"] = 0.7
+    with pytest.warns(UserWarning, match=r"\(rho is 0.7, not "):
+        control.look(0.5)
+    assert optimizer.param_groups[1]["rho"] == pytest.approx(2 * control.report()["control/rho"])

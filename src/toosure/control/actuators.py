@@ -19,6 +19,7 @@ from toosure.optim import CSAM
 ActuatorName = Literal["rho", "gamma", "both", "focal"]
 ACTUATORS: tuple[ActuatorName, ...] = get_args(ActuatorName)
 Value = TypeVar("Value")
+ROUNDING = 1e-5  # of a value that is kept in float32
 MAX_GAMMA = 10.0  # papers use 0 to 2 for CSAM and up to 5 for focal losses
 
 
@@ -71,6 +72,18 @@ class Multiple:
         """Store the values where the next step reads them."""
         raise NotImplementedError
 
+    def read(self) -> list[float]:
+        """Return the values that the next step reads."""
+        raise NotImplementedError
+
+    def overwritten(self) -> dict[str, tuple[float, float]]:
+        """Return the first value that is not as it was set, and as it was set, by its name."""
+        for start, value in zip(self.starts, self.read(), strict=False):
+            own = min(start * self.factor, self.max_value)
+            if not math.isclose(value, own, rel_tol=ROUNDING):
+                return {self.name: (value, own)}
+        return {}
+
     def values(self) -> dict[str, float]:
         first = next(start for start in self.starts if start > 0)  # a value of 0 does not move
         return {self.name: min(first * self.factor, self.max_value)}
@@ -122,6 +135,9 @@ class Rho(Multiple):
         for group, value in zip(groups, values, strict=True):
             group["rho"] = stored(group["rho"], value, group["params"][0].device)
 
+    def read(self) -> list[float]:
+        return [float(group["rho"]) for group in self.optimizer.param_groups]
+
 
 class CSAMGamma(Multiple):
     """Move the gamma of CSAM, in the optimizer and in every criterion that it has made."""
@@ -141,6 +157,9 @@ class CSAMGamma(Multiple):
     def write(self, values: Sequence[float]) -> None:
         device = self.optimizer.param_groups[0]["params"][0].device
         self.optimizer.set_gamma(stored(self.optimizer.gamma, values[0], device))
+
+    def read(self) -> list[float]:
+        return [float(self.optimizer.gamma)]
 
 
 class FocalGamma(Multiple):
@@ -168,6 +187,9 @@ class FocalGamma(Multiple):
         for loss, value in zip(self.losses, values, strict=True):
             loss.gamma = stored(loss.gamma, value, self.device)
 
+    def read(self) -> list[float]:
+        return [float(loss.gamma) for loss in self.losses]
+
 
 class Joint:
     """Move several actuators by one factor, each within its bounds.
@@ -185,6 +207,10 @@ class Joint:
     def set_factor(self, factor: float) -> None:
         for actuator in self.actuators:
             actuator.set_factor(min(factor, actuator.highest()))
+
+    def overwritten(self) -> dict[str, tuple[float, float]]:
+        """Return what `overwritten_values` finds in each actuator."""
+        return joined([overwritten_values(actuator) for actuator in self.actuators])
 
     def values(self) -> dict[str, float]:
         return joined([actuator.values() for actuator in self.actuators])
@@ -210,6 +236,14 @@ def make_actuator(
         return FocalGamma(criterion, optimizer.param_groups[0]["params"][0].device)
     check_choice("actuator", name, ACTUATORS)
     return Joint(Rho(optimizer), CSAMGamma(optimizer))
+
+
+def overwritten_values(actuator: Actuator) -> dict[str, tuple[float, float]]:
+    """Return the values that something else has changed, and as they were set, by name.
+
+    An actuator that a user has written is not asked.
+    """
+    return actuator.overwritten() if isinstance(actuator, Multiple | Joint) else {}
 
 
 def joined(parts: Sequence[Mapping[str, Value]]) -> dict[str, Value]:

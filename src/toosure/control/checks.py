@@ -47,6 +47,16 @@ def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     )
 
 
+def check_classes(y: Tensor) -> None:
+    """Raise on a control split of one class."""
+    first = y.flatten()[0]
+    if bool((y == first).all()):
+        raise ValueError(
+            f"the control split holds one class only ({first.item():g}), which says nothing of "
+            "the others: draw it at random from the training data, and large enough"
+        )
+
+
 def whole_count(name: str, count: SupportsIndex, meaning: str) -> int:
     """Return a count as an int; raise for a float, as of steps / micro-batches, or below 1."""
     try:

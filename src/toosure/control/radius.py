@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from toosure.control.actuators import Actuator, ActuatorName, make_actuator
-from toosure.control.checks import check_split, pair_of, whole_count
+from toosure.control.actuators import Actuator, ActuatorName, make_actuator, overwritten_values
+from toosure.control.checks import check_classes, check_split, pair_of, whole_count
 from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
 from toosure.optim import SAM
@@ -68,6 +68,7 @@ class RadiusControl:
         if predict is None:
             predict = partial(logits_of, as_logits_model(model, self.x)[0])
             check_split(predict, self.x, self.y, next(model.parameters()).dtype)
+        check_classes(self.y)
         self.predict = predict
         # Processes that shard the weights must take the same decision.
         groups = ranks_of(model.parameters())
@@ -93,6 +94,7 @@ class RadiusControl:
         self.steps_taken = 0
         self.reading: Reading | None = None  # of the last look
         self.warned_of_infinite_logits = False  # a warning was given
+        self.warned_of_other_changes = False
         self.look_seconds: list[float] = []  # of each look since the start, or the resumption
         self.looks: list[dict[str, float]] = []  # what `report` says after each look, but seconds
 
@@ -144,6 +146,9 @@ class RadiusControl:
         reading = self.share(read(self.settings.sensor, logits, self.y))
         self.reading = reading
         before, had_given_up = self.actuator.values(), self.integrator.gave_up
+        if not self.warned_of_other_changes and (changed := overwritten_values(self.actuator)):
+            self.warned_of_other_changes = True
+            self.warn_of_other_changes(changed)
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
         self.look_seconds.append(time_on(self.x.device) - began)
         numbers = self.report()
@@ -173,6 +178,18 @@ class RadiusControl:
         warnings.warn(
             "control is blind: some logits of the control split are infinite or NaN. Nothing moves "
             "while they are; see whether the loss is finite (this is said once)",
+            stacklevel=4,
+        )
+
+    def warn_of_other_changes(self, changed: dict[str, tuple[float, float]]) -> None:
+        """Warn that the actuator has values that this controller has not set."""
+        values = " and ".join(
+            f"{name} is {now:.3g}, not {own:.3g}" for name, (now, own) in changed.items()
+        )
+        warnings.warn(
+            f"something else changes what control moves ({values}): a second controller, a "
+            "schedule, or an optimizer that was restored without its controller. Control sets its "
+            "own value again; let only one of them change it (this is said once)",
             stacklevel=4,
         )
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from toosure.control import messages
 from toosure.control.actuators import Actuator, ActuatorName, make_actuator, overwritten_values
 from toosure.control.checks import check_classes, check_split, pair_of, whole_count
 from toosure.control.sensor import Reading, read
@@ -114,13 +115,16 @@ class RadiusControl:
 
         self.steps_taken += 1
         if self.steps_taken == self.steps + 1:
-            self.warn_of_extra_steps()
+            warnings.warn(messages.extra_steps(self.steps), stacklevel=2)
         due = self.steps_taken % self.every == 0
         looks = due and self.settings.looks_after(self.steps_taken, self.steps)
         if looks:
             self.look(self.steps_taken / self.steps)
         if self.steps_taken == self.steps and self.has_error_at_bound:
-            self.warn_of_error_at_bound()
+            assert self.reading is not None  # since it has an error
+            sensor, error = self.settings.sensor, self.reading.error
+            text = messages.error_at_bound(self.actuator.values(), sensor, error)
+            warnings.warn(text, stacklevel=2)
         return looks
 
     @property
@@ -140,79 +144,28 @@ class RadiusControl:
             logits = self.predict(self.x)
         if not self.warned_of_infinite_logits and not bool(torch.isfinite(logits).all()):
             self.warned_of_infinite_logits = True
-            self.warn_of_infinite_logits()
+            warnings.warn(messages.INFINITE_LOGITS, stacklevel=3)
         if self.reading is None and logits.ndim == 2 and logits.shape[1] > 1:
             check_no_softmax(logits, "the control split")
+
         reading = self.share(read(self.settings.sensor, logits, self.y))
         self.reading = reading
         before, had_given_up = self.actuator.values(), self.integrator.gave_up
         if not self.warned_of_other_changes and (changed := overwritten_values(self.actuator)):
             self.warned_of_other_changes = True
-            self.warn_of_other_changes(changed)
+            warnings.warn(messages.other_changes(changed), stacklevel=3)
         self.actuator.set_factor(math.exp(self.integrator.update(reading, progress)))
+
         self.look_seconds.append(time_on(self.x.device) - began)
         numbers = self.report()
         numbers.pop("control/look_seconds")
         self.looks.append({"step": self.steps_taken} | numbers)
+
         if self.integrator.gave_up and not had_given_up:
-            self.warn_that_moves_did_not_help(before)
+            sensor, guard = self.settings.sensor, self.integrator.direction
+            text = messages.gave_up(before, self.actuator.values(), sensor, guard)
+            warnings.warn(text, stacklevel=3)
         return reading
-
-    def warn_that_moves_did_not_help(self, before: dict[str, float]) -> None:
-        """Warn that moves did not help, with the path of the actuator and of the error."""
-        after = self.actuator.values()
-        moves = " and ".join(
-            f"{name} went from {after[name]:.3g} to {before[name]:.3g}" for name in after
-        )
-        guard = self.integrator.direction
-        became = "surer" if guard.way > 0 else "less sure"
-        warnings.warn(
-            f"control gives up: {moves}, and the network became {became} ({self.settings.sensor} "
-            f"{guard.level_then:+.2f} to {guard.level:+.2f}). Here it works the wrong way round, "
-            "or too little. It is set back, and stays there: docs/control.md, When it cannot work",
-            stacklevel=4,
-        )
-
-    def warn_of_infinite_logits(self) -> None:
-        """Warn that the logits of the control split say nothing."""
-        warnings.warn(
-            "control is blind: some logits of the control split are infinite or NaN. Nothing moves "
-            "while they are; see whether the loss is finite (this is said once)",
-            stacklevel=4,
-        )
-
-    def warn_of_other_changes(self, changed: dict[str, tuple[float, float]]) -> None:
-        """Warn that the actuator has values that this controller has not set."""
-        values = " and ".join(
-            f"{name} is {now:.3g}, not {own:.3g}" for name, (now, own) in changed.items()
-        )
-        warnings.warn(
-            f"something else changes what control moves ({values}): a second controller, a "
-            "schedule, or an optimizer that was restored without its controller. Control sets its "
-            "own value again; let only one of them change it (this is said once)",
-            stacklevel=4,
-        )
-
-    def warn_of_extra_steps(self) -> None:
-        """Warn that a loop takes more steps than the controller was made for."""
-        warnings.warn(
-            f"control stops looking: it was made for {self.steps} steps, but the loop goes on; "
-            "give all of them, steps=epochs * len(loader)",
-            stacklevel=3,
-        )
-
-    def warn_of_error_at_bound(self) -> None:
-        """Warn at the end of a run that the actuator reached its bound, and an error is left."""
-        assert self.reading is not None
-        values = " and ".join(
-            f"{name} {value:.3g}" for name, value in self.actuator.values().items()
-        )
-        warnings.warn(
-            f"control ended at its bound ({values}), and {self.settings.sensor} is "
-            f"{self.reading.error:+.2f}: fit a temperature on held-out data: docs/control.md, When "
-            "it cannot work",
-            stacklevel=3,
-        )
 
     def report(self) -> dict[str, float]:
         """Return the numbers of a row: the actuator, and what the last look found and did."""
@@ -284,7 +237,7 @@ class RadiusControl:
         self.integrator.load_state_dict(state["integrator"])
         self.actuator.set_factor(math.exp(self.integrator.position))
         if self.steps_taken > self.steps:
-            self.warn_of_extra_steps()
+            warnings.warn(messages.extra_steps(self.steps), stacklevel=2)
 
 
 def time_on(device: torch.device) -> float:

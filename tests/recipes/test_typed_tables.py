@@ -151,7 +151,7 @@ def test_what_should_not_matter_to_the_method(files):
     """Each row is one run; a note may give that of SAM beside it."""
     records = records_by_row(files, robust_rows.robust(Setting(data="cifar100")))
     wrong = []
-    for name, radius, scores, note in rows_below("method.md", "- **What should not matter**"):
+    for name, radius, scores, note in rows_below("method.md", "### What should not matter"):
         row = re.sub(r"(batch \d),", r"\1", name)
         (record,) = records[row]
         wrong += [f"{name}: {each}" for each in differences([radius], [record.control["rho"]])]
@@ -162,6 +162,38 @@ def test_what_should_not_matter_to_the_method(files):
             values = [mean(records[label], "accuracy"), mean(records[label], "nll", 1)]
             values.append(mean(records[label], "ece"))
             wrong += [f"{label}: {each}" for each in differences(numbers, values)]
+    assert not wrong
+
+
+def test_ablations_of_the_method(files):
+    """Words after the last comma of a name may say that band and gain are those by default."""
+    records = records_by_row(files, robust_rows.ablations(Setting(data="cifar100")))
+    wrong = []
+    for name, *typed in rows_below("method.md", "### Ablations"):
+        name = re.sub(r",? ?(\(.*\)|(?<=,) band and gain by default)$", "", name)
+        (record,) = records["steered radius" if name.startswith("the usual run") else name]
+        values = [mean([record], "ece"), mean([record], "nll", 1)]
+        if typed[-1] == "–":
+            assert "rho" not in record.control
+            typed.pop()
+        else:
+            values.append(record.control["rho"])
+        wrong += [f"{name}: {each}" for each in differences(typed, values)]
+    assert not wrong
+
+
+def test_differences_from_constant_radii(kept):
+    wrong = []
+    for name, points, nll, _ in rows_below("method.md", "### Is it the radius"):
+        radius, data = name.split(", ")
+        groups = kept[DATA.index(data.lower().replace("-", ""))]
+        ours = groups[f"asam:rho=0.5 + {STEERED}"]
+        held = groups["asam" if radius == ".5" else f"asam:rho={radius}"]
+        values = [
+            mean(ours, key, scale) - mean(held, key, scale)
+            for key, scale in (("accuracy", 100), ("nll", 1))
+        ]
+        wrong += [f"{name}: {each}" for each in differences([points, nll.split(" ")[0]], values)]
     assert not wrong
 
 

@@ -11,6 +11,7 @@ log T, accuracy, NLL and ECE. One thread; about two minutes per row.
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -66,9 +67,17 @@ def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def train(
-    data: tuple[Tensor, Tensor], rho: float, settings: Radius | None, steps: int, seed: int
-) -> tuple[nn.Module, SAM, list[float], float]:
-    """Train one arm; return the network, its optimizer, log T of each look, and its growth."""
+    data: tuple[Tensor, Tensor],
+    rho: float,
+    settings: Radius | None,
+    steps: int,
+    seed: int,
+    path: Callable[[int], float] | None = None,
+) -> tuple[nn.Module, SAM, RadiusControl, float]:
+    """Train one arm; return the network, its optimizer, its controller, and the error's growth.
+
+    With a `path`, rho is what it says of each step, and the controller is not asked.
+    """
     x, y = (part[CONTROL:] for part in data)
     control_split = tuple(part[:CONTROL] for part in data)
     torch.manual_seed(seed)
@@ -81,28 +90,49 @@ def train(
     watching = Radius(every=EVERY, rate=1 + 1e-12)
     control = RadiusControl(model, optimizer, control_split, steps, settings or watching)
 
-    looks = []
     grown = -math.inf
     order = torch.empty(0, dtype=torch.int64)
     for step in range(steps):
         if len(order) < BATCH:
             order = torch.randperm(len(y), generator=generator)
         rows, order = order[:BATCH], order[BATCH:]
-        images = flipped(x[rows], generator)
+        inputs = flipped(x[rows], generator)
         labels = y[rows]
 
-        def closure(images: Tensor = images, labels: Tensor = labels) -> Tensor:
-            loss = criterion(model(images), labels)
+        def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Tensor:
+            loss = criterion(model(inputs), labels)
             loss.backward()
             return loss
 
         for group in optimizer.param_groups:
             group["lr"] = RATE * rate_at(step, steps)
+            if path is not None:
+                group["rho"] = path(step)
         optimizer.step(closure)
-        if control.step() and control.reading is not None:
-            looks.append(control.reading.error)
+        if path is None and control.step():
             grown = max(grown, control.integrator.direction.grown)  # a NaN is never larger
-    return model, optimizer, looks, grown
+    return model, optimizer, control, grown
+
+
+def images(root: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return 4,000 training images, the control split first, and 4,000 test images, halved."""
+    data = cifar10(root=root, train=4000, val=1000, test=4000)
+    train, test = ((F.avg_pool2d(split.x, 2), split.y) for split in (data.train, data.test))
+    return train, test
+
+
+def logits_of(model: nn.Module, x: Tensor) -> Tensor:
+    """Return the outputs in evaluation mode."""
+    with torch.no_grad():
+        return torch.cat([model.eval()(part) for part in x.split(500)])
+
+
+def scores(logits: Tensor, labels: Tensor) -> tuple[float, float, float]:
+    """Return accuracy in per cent, NLL, and ECE in points."""
+    accuracy, nll, ece = (
+        float(metric(logits, labels)) for metric in (metrics.accuracy, metrics.nll, metrics.ece)
+    )
+    return 100 * accuracy, nll, 100 * ece
 
 
 def main() -> None:
@@ -114,9 +144,7 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.set_num_threads(1)
-    data = cifar10(root=options.data_root, train=4000, val=1000, test=4000)
-    train_split = (F.avg_pool2d(data.train.x, 2), data.train.y)
-    test_x = F.avg_pool2d(data.test.x, 2)
+    train_split, (test_x, test_y) = images(options.data_root)
     print(
         "| arm | rho | log T, last ten looks | last | growth "
         "| test log T | accuracy % | NLL | ECE |"
@@ -124,22 +152,18 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
 
     for name, (rho, settings) in ARMS.items():
-        model, optimizer, looks, grown = train(
+        model, optimizer, control, grown = train(
             train_split, rho, settings, options.steps, options.seed
         )
-        with torch.no_grad():
-            logits = torch.cat([model.eval()(part) for part in test_x.split(500)])
-
-        test = log_temperature(logits, data.test.y)
-        accuracy, nll, ece = (
-            float(metric(logits, data.test.y))
-            for metric in (metrics.accuracy, metrics.nll, metrics.ece)
-        )
+        logits = logits_of(model, test_x)
+        test = log_temperature(logits, test_y)
+        accuracy, nll, ece = scores(logits, test_y)
+        looks = [look.get("control/log_temperature", math.nan) for look in control.looks]
         radius = float(optimizer.param_groups[0]["rho"])
         print(
             f"| `{name}` | {radius:.3f} | {fmean(looks[-10:]):+.3f} "
             f"| {looks[-1]:+.3f} | {grown:+.3f} | {test.value:+.3f} ± {test.standard_error:.3f} "
-            f"| {100 * accuracy:.2f} | {nll:.4f} | {100 * ece:.2f} |",
+            f"| {accuracy:.2f} | {nll:.4f} | {ece:.2f} |",
             flush=True,
         )
 

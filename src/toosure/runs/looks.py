@@ -1,14 +1,33 @@
-"""The looks of a run's controller: every one of them, where rows may be far apart."""
+"""Write and read the looks of a run's controller: every one of them; rows may be far apart."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from toosure.runs.row_reader import Columns, RowReader
+from toosure.finite import json_ready
+from toosure.runs.row_reader import Columns, Row, RowReader
 from toosure.runs.run import Run
+from toosure.runs.write import RunWriter
 
 LOOKS_FILE = "looks.jsonl"
+
+
+def write_looks(writer: RunWriter, looks: Iterable[Row]) -> None:
+    """Write the looks so far, a line each, in place of those that are there."""
+    lines = b"".join(map(line_of, looks))
+    writer.write_file(LOOKS_FILE, lambda file: file.write(lines))
+
+
+def append_look(writer: RunWriter, look: Row) -> None:
+    """Append a look."""
+    writer.append_to_file(LOOKS_FILE, line_of(look))
+
+
+def line_of(look: Row) -> bytes:
+    return json.dumps(json_ready(look)).encode() + b"\n"
 
 
 @dataclass(frozen=True)

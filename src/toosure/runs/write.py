@@ -207,6 +207,11 @@ class RunWriter:
         if name.startswith("checkpoints/"):
             self.upload()
 
+    def append_to_file(self, name: str, data: bytes) -> None:
+        """Append to a file of the folder; a kill may leave a part of the data."""
+        with self.writing(), (self.path / name).open("ab") as file:
+            file.write(data)
+
     def write_json(self, name: str, value: Any) -> None:
         """Write a file of JSON, whole or not at all."""
         with self.writing():

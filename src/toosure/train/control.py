@@ -1,6 +1,5 @@
 """The controller of a run, `--control radius`: its split, its predictions, when it may act."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,12 +12,9 @@ from toosure.control import Radius, RadiusControl
 from toosure.data import Dataset, Split
 from toosure.data.dataset import draw_indices
 from toosure.data.seeds import RunStream, derive_seed
-from toosure.finite import json_ready
 from toosure.objectives import Batch
 from toosure.processes import ALONE, Processes
-from toosure.runs.looks import LOOKS_FILE
 from toosure.runs.row_warnings import FEW_EXAMPLES, noisy_split
-from toosure.runs.write import RunWriter
 from toosure.sentences import every_steps
 from toosure.train.averages import ROW_EXAMPLES, Averages
 from toosure.train.batches import Batches
@@ -128,12 +124,6 @@ def build_control(training: "Training", split: Split | None) -> RadiusControl | 
     if len(split) < FEW_EXAMPLES:
         training.listener.message(f"warning: {noisy_split(len(split))}")
     return control
-
-
-def write_looks(writer: RunWriter, control: RadiusControl) -> None:
-    """Write the numbers of every look, a line each, so that rows far apart hide none."""
-    lines = "".join(f"{json.dumps(json_ready(look))}\n" for look in control.looks)
-    writer.write_file(LOOKS_FILE, lambda file: file.write(lines.encode()))
 
 
 # -- the control split, returned to training ------------------------------------------------------

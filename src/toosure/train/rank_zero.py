@@ -54,6 +54,9 @@ class NullWriter(RunWriter):
     def write_file(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
         pass
 
+    def append_to_file(self, name: str, data: bytes) -> None:
+        pass
+
 
 def open_run(config: RunConfig, out: Path, processes: Processes) -> RunWriter:
     """Open the folder in the first process, and send the others the status of the run there."""

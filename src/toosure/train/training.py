@@ -12,6 +12,7 @@ from toosure.data import Dataset
 from toosure.processes import ALONE, Processes
 from toosure.runs import RunWriter
 from toosure.runs.environment import environment
+from toosure.runs.looks import append_look, write_looks
 from toosure.train.averages import build_averages
 from toosure.train.best import build_best
 from toosure.train.build import (
@@ -25,7 +26,7 @@ from toosure.train.build import (
 )
 from toosure.train.checkpoint import random_states, save_checkpoint, set_random_states, state_of
 from toosure.train.code_hashes import code_hashes
-from toosure.train.control import build_batches, build_control, cut_control_split, write_looks
+from toosure.train.control import build_batches, build_control, cut_control_split
 from toosure.train.engine import build_engine
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
@@ -133,7 +134,7 @@ class Training:
         if self.averages is not None:
             self.averages.update(step, self.batches.ends_epoch(step))
         if self.control is not None and self.control.step():
-            write_looks(self.writer, self.control)
+            append_look(self.writer, self.control.looks[-1])
 
     def compare_best(self) -> None:
         """Compare the row of this step, if there is one, with the best so far."""
@@ -188,7 +189,7 @@ class Training:
         self.writer.set_status("running", self.steps_taken)
         self.listener.begin(self.config, self.writer.path, self.steps_taken)
         if self.control is not None:  # those after the checkpoint are looked at again
-            write_looks(self.writer, self.control)
+            write_looks(self.writer, self.control.looks)
 
         watch = self.build_watch(state and state["watch"])
         watch.report = joined_reports(watch.report, self.averages, self.control)

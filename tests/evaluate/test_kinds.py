@@ -234,3 +234,11 @@ def test_labels_that_are_names():
         evaluate(probs=probs, labels=[0, 1, 1], names=("a", "b", "c"))
     with pytest.raises(ValueError, match="names must differ, where labels are names; got a, a"):
         evaluate(probs=probs, labels=["a", "a", "a"], names=("a", "a"))
+
+
+def test_names_as_scikit_learn_has_them_and_a_label_that_is_missing():
+    probs, names = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], np.array(["cat", "dog"])
+    result = evaluate(probs=probs, labels=["cat", "dog", "dog"], names=names)
+    assert [row.name for row in result.per_class] == ["cat", "dog"]
+    with pytest.raises(ValueError, match=r"1 row has no label, row 0 .*'None'"):
+        evaluate(probs=probs, labels=[None, "dog", "dog"], names=names)

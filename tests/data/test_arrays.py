@@ -111,7 +111,7 @@ def test_a_table_of_whole_numbers_is_told_from_tokens(tmp_path):
 
 def test_names_of_pandas_are_asked_for_as_text(tmp_path):
     names = np.array(["no", "yes"], dtype=object)[np.arange(20) % 2]
-    with pytest.raises(ValueError, match="save them as np.array"):
+    with pytest.raises(ValueError, match=r"save them as np\.array"):
         arrays(saved(tmp_path, x=np.zeros((20, 2)), y=names))
 
 

@@ -242,3 +242,10 @@ def test_names_as_scikit_learn_has_them_and_a_label_that_is_missing():
     assert [row.name for row in result.per_class] == ["cat", "dog"]
     with pytest.raises(ValueError, match=r"1 row has no label, row 0 .*'None'"):
         evaluate(probs=probs, labels=[None, "dog", "dog"], names=names)
+
+
+def test_one_metric_may_be_named_without_a_list():
+    logits, labels = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1]
+    assert set(evaluate(logits, labels, metrics="nll").metrics) == {"nll", "accuracy", "ece"}
+    with pytest.raises(ValueError, match="no metric 'nlll'"):
+        evaluate(logits, labels, metrics="nlll")

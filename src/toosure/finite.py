@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 def json_ready(value: Any) -> Any:
     """Return a value as JSON carries it: plain numbers, and None for NaN and infinity.
 
-    Lists and mappings are walked; numbers of numpy and torch become Python's.
+    Lists and mappings are walked; numbers of numpy and torch become Python's, arrays lists.
 
     >>> json_ready({"ece": 0.25, "nll": [math.nan, 1]})
     {'ece': 0.25, 'nll': [None, 1]}
@@ -18,7 +18,10 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_ready(item) for item in value]
     if hasattr(value, "item"):
-        value = value.item()
+        try:
+            value = value.item()
+        except (RuntimeError, ValueError):  # of torch and numpy: there are several numbers
+            return json_ready(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -98,6 +98,23 @@ def test_whole_numbers_stay(tmp_path):
             objective.prepare(None, (data.train.x, data.train.y, data.train.indices))
 
 
+def test_a_table_of_whole_numbers_is_told_from_tokens(tmp_path):
+    counts, labels = np.arange(60).reshape(20, 3), np.arange(20) % 2
+    file = saved(tmp_path, x=counts, y=labels)
+    config = RunConfig(data=f"arrays:{file}", model="mlp", steps=1, measure=())
+    with pytest.raises(ValueError, match="read as tokens, and mlp does not take them"):
+        train(config, tmp_path / "runs", Runtime("cpu"))
+
+    flags = arrays(saved(tmp_path, x=counts % 2 == 0, y=labels), standardise="none")
+    assert flags.train.x.dtype == torch.float32 and set(flags.train.x.unique().tolist()) == {0, 1}
+
+
+def test_names_of_pandas_are_asked_for_as_text(tmp_path):
+    names = np.array(["no", "yes"], dtype=object)[np.arange(20) % 2]
+    with pytest.raises(ValueError, match=r"save them as np\.array"):
+        arrays(saved(tmp_path, x=np.zeros((20, 2)), y=names))
+
+
 def test_pixels_outside_0_and_1_are_not_corrupted(tmp_path):
     x = np.random.default_rng(0).normal(size=(30, 1, 8, 8))
     data = arrays(saved(tmp_path, x=x, y=np.arange(30) % 2))

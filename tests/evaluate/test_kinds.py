@@ -234,3 +234,18 @@ def test_labels_that_are_names():
         evaluate(probs=probs, labels=[0, 1, 1], names=("a", "b", "c"))
     with pytest.raises(ValueError, match="names must differ, where labels are names; got a, a"):
         evaluate(probs=probs, labels=["a", "a", "a"], names=("a", "a"))
+
+
+def test_names_as_scikit_learn_has_them_and_a_label_that_is_missing():
+    probs, names = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], np.array(["cat", "dog"])
+    result = evaluate(probs=probs, labels=["cat", "dog", "dog"], names=names)
+    assert [row.name for row in result.per_class] == ["cat", "dog"]
+    with pytest.raises(ValueError, match=r"1 row has no label, row 0 .*'None'"):
+        evaluate(probs=probs, labels=[None, "dog", "dog"], names=names)
+
+
+def test_one_metric_may_be_named_without_a_list():
+    logits, labels = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1]
+    assert set(evaluate(logits, labels, metrics="nll").metrics) == {"nll", "accuracy", "ece"}
+    with pytest.raises(ValueError, match="no metric 'nlll'"):
+        evaluate(logits, labels, metrics="nlll")

@@ -12,6 +12,7 @@ from toosure.evaluate import evaluate
 from toosure.metrics import streaming
 from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import known_outputs
+from toosure.posthoc import Temperature
 from toosure.predictions import from_probs
 
 generator = torch.Generator().manual_seed(0)
@@ -183,3 +184,21 @@ def test_an_interval_looks_through_a_function_of_ones_own():
         metrics.classwise_ece, probs=PROBS, labels=LABELS, samples=2
     )
     assert interval.value == metrics.classwise_ece(probs=PROBS, labels=LABELS)
+
+
+@pytest.mark.parametrize("score", [metrics.auroc_ood, metrics.fpr95_ood])
+def test_out_of_distribution_scores_check_both_sets(score):
+    for sets in ({"probs": 100 * PROBS, "ood_probs": PROBS}, {"probs": PROBS, "ood_probs": LOGITS}):
+        with pytest.raises(ValueError, match="probs must be rows of numbers"):
+            score(**sets)
+
+
+def test_calibrators_check_probabilities():
+    percentages = 100 * PROBS
+    with pytest.raises(ValueError, match="these are percentages"):
+        Temperature().fit(probs=percentages, labels=LABELS)
+
+    fitted = Temperature().fit(probs=PROBS, labels=LABELS)
+    for call in (fitted.predict_proba, fitted.transform):
+        with pytest.raises(ValueError, match="these are percentages"):
+            call(probs=percentages)

@@ -158,3 +158,19 @@ def test_one_column_of_class_0():
     read = from_frame(frame, classes=["1", "0"])
     assert read.names == ("1", "0") and read.labels.tolist() == [1, 0, 1, 0]
     assert from_frame(frame, columns=["p_0"]).labels.tolist() == [0, 1, 0, 1]
+
+
+def test_yes_and_no_behind_the_name_of_a_model_are_read_as_without_it():
+    probs = {"1": 1 - Z, "0": Z}
+    true = [True, False, True, False]
+    for labels in (true, ["yes", "no", "yes", "no"]):
+        read = from_frame({f"rf_{name}": p for name, p in probs.items()} | {"label": labels})
+        assert read.labels.tolist() == [0, 1, 0, 1]
+
+    named = {"rf_yes": 1 - Z, "rf_no": Z}
+    assert from_frame(named | {"label": ["Yes", "No", "Yes", "No"]}).labels.tolist() == [0, 1, 0, 1]
+    for labels in ([1, 0, 1, 0], true):
+        with pytest.raises(ValueError, match="so that 0 would be yes: if 1 is yes, say --columns"):
+            from_frame(named | {"label": labels})
+    with pytest.raises(ValueError, match="got 1 to 2: if they count from 1, say --classes 1,2"):
+        from_frame(named | {"label": [1, 2, 1, 2]})

@@ -138,3 +138,10 @@ def test_one_validation_example_fits_no_temperature(tmp_path):
     assert (run.path / "best.npz").is_file() and not (run.path / "temperature.json").exists()
     with pytest.raises(ValueError, match="a val size of at least 2, or take best=nll"):
         train(RunConfig(**few, best="refinement"), tmp_path, CPU)
+
+
+@pytest.mark.parametrize("objective", ["gamma_net", "gamma_net:scope=full", "meta_smoothing"])
+def test_objectives_that_differentiate_twice_keep_the_best_weights(objective, tmp_path):
+    settings = SMALL | {"objective": objective, "steps": 10}
+    run = train(RunConfig(**settings, best="nll"), tmp_path, CPU)
+    assert run.status == "complete" and (run.path / "best.npz").is_file()

@@ -102,6 +102,37 @@ class Older(torch.nn.Module):
         return self.body(image) + age[:, None]
 
 
+class Tagger(nn.Module):
+    """A label for every vector of a sequence; torch's LSTM also takes one sequence alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(5, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+@pytest.mark.parametrize("kind", ["sequences of vectors", "three labels of colour images"])
+def test_what_the_model_takes_as_one_example_is_no_batch(kind):
+    """Their first axis is as long as their labels: shapes alone do not tell."""
+    torch.manual_seed(0)
+    if kind == "sequences of vectors":
+        network, loss = Tagger(), CE
+        x, y = torch.randn(20, 7, 5), torch.randint(4, (20, 7))
+    else:
+        network, loss = nn.Sequential(nn.Flatten(), nn.Linear(75, 3)), nn.BCEWithLogitsLoss()
+        x, y = torch.randn(20, 3, 5, 5), torch.randint(2, (20, 3)).float()
+
+    options = {"loss": loss, "measure": ()}
+    expected = Watch.of(network, (x, y), **options)
+    examples = Watch.of(network, list(zip(x, y, strict=True)), **options)
+    batches = Watch.of(network, list(zip(x.split(6), y.split(6), strict=True)), **options)
+    for watch in (examples, batches):
+        assert watch.measurer.notes["train"]["examples"] == 20
+        assert watch.last["train/loss"] == pytest.approx(expected.last["train/loss"])
+
+
 def test_an_input_may_be_one_number_per_example_in_batches_and_in_examples():
     (x, y), net = data(), Older()
     together = {"image": x, "age": torch.rand(ROWS), "labels": y}

@@ -242,3 +242,19 @@ def test_only_the_first_look_is_checked():
     with torch.no_grad():
         net.outputs.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))  # logits of a step, by chance
     assert watch.step()["step"] == 1
+
+
+# -- what was asked -------------------------------------------------------------------------
+
+
+def test_a_config_may_be_the_arguments_of_a_script(tmp_path):
+    arguments = {"out": tmp_path, "sizes": np.arange(3), "rates": torch.tensor([[0.1, np.inf]])}
+    run = tmp_path / "run"
+    Watch(model(), CE, data(), run=run, config=arguments, measure=()).close()
+    assert Run(run).config == {
+        "out": str(tmp_path),
+        "sizes": [0, 1, 2],
+        "rates": [[pytest.approx(0.1), None]],
+    }
+    with pytest.raises(RunError, match=r"config holds device\(type='cpu'\), which JSON cannot"):
+        Watch(model(), CE, data(), run=tmp_path / "b", config={"on": torch.device("cpu")})

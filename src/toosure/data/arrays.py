@@ -27,6 +27,7 @@ INPUT_NAMES = ("x", "inputs", "images", "features", "data")
 LABEL_NAMES = ("y", "labels", "label", "targets", "target")
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 CLASS_NAMES = ("names", "classes", "class_names")
+OBJECTS = "it holds Python objects, as pandas gives names: save them as np.array(names, dtype=str)"
 HELD_OUT = 5  # one row in five is held out where a split is missing
 
 
@@ -98,7 +99,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         with file:
             return {name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as an .npz of arrays: {error}") from None
+        reason = OBJECTS if "Object arrays" in str(error) else error
+        raise ValueError(f"{path} cannot be read as an .npz of arrays: {reason}") from None
 
 
 def pairs_in(stored: Mapping[str, np.ndarray], source: str) -> dict[str, Pair]:

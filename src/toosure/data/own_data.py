@@ -90,7 +90,7 @@ def checked_pair(inputs: Any, labels: Any, source: str) -> Pair:
         if not bool(torch.isfinite(x).all()):
             raise ValueError(f"{source}: inputs hold NaN or infinite numbers")
     elif x.dtype != torch.uint8:
-        x = x.long()
+        x = x.float() if x.dtype == torch.bool else x.long()
     return x.cpu(), y
 
 

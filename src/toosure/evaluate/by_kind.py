@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Literal, TypedDict, Unpack, overload
 
+import numpy as np
+
 from toosure.evaluate.arrays import predictions_of
 from toosure.evaluate.class_one import is_of_class_one
 from toosure.evaluate.evaluation import Bootstrap, check_level_and_bins, evaluate_classes
@@ -23,7 +25,7 @@ class Options(TypedDict, total=False):
     samples: int
     ignore_index: int | None
     groups: ArrayLike | None
-    names: tuple[str, ...]
+    names: Sequence[str] | np.ndarray
     top_label: bool | None
     label: str | None
     columns: Sequence[str]
@@ -63,7 +65,7 @@ def evaluate(
     multilabel: bool = False,
     ignore_index: int | None = -100,
     groups: ArrayLike | None = None,
-    names: tuple[str, ...] = (),
+    names: Sequence[str] | np.ndarray = (),
     top_label: bool | None = None,
     label: str | None = None,
     columns: Sequence[str] = (),
@@ -90,6 +92,7 @@ def evaluate(
     """
     check_level_and_bins(level, bins)
     bootstrap: Bootstrap = {"level": level, "seed": seed, "samples": samples}
+    names = tuple(map(str, names))  # `classes_` of scikit-learn is an array
 
     if multilabel:
         if isinstance(predictions, Predictions) or groups is not None:

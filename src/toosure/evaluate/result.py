@@ -119,6 +119,7 @@ def wanted_keys(wanted: Collection[str] | None) -> list[str]:
     keys = metric_keys()
     if wanted is None:
         return keys
+    wanted = [wanted] if isinstance(wanted, str) else wanted
     for key in wanted:
         if key not in keys:
             raise ValueError(f"no metric {key!r}; there are {', '.join(keys)}")

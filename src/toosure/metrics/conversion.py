@@ -14,14 +14,14 @@ def holds_text(values: object) -> bool:
     (True, False)
     """
     if isinstance(values, list | tuple):
-        return isinstance(values[0], str) if values else False
+        return any(isinstance(value, str) for value in values)
     if isinstance(values, Tensor) or not hasattr(values, "__array__"):
         return False
     if hasattr(values, "__cuda_array_interface__"):  # it stays on its device
         return False
     array = np.asarray(values)
-    first = array.flat[0] if array.dtype.kind == "O" and array.size else None
-    return array.dtype.kind in "US" or isinstance(first, str)
+    objects = array.flat if array.dtype.kind == "O" else ()  # the first one may be missing
+    return array.dtype.kind in "US" or any(isinstance(value, str) for value in objects)
 
 
 def to_tensor(values: object) -> Tensor:

@@ -4,7 +4,7 @@ Each check is made once, and its error says what came and what to do.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from numbers import Integral
 
@@ -162,6 +162,11 @@ def known_outputs() -> Iterator[None]:
         yield
     finally:
         _outputs_are_known.reset(token)
+
+
+def known_logits(probs: ArrayLike | None) -> AbstractContextManager[None]:
+    """Do as `known_outputs` for logits; check probabilities, if they are given instead."""
+    return known_outputs() if probs is None else nullcontext()
 
 
 def as_distributions(probs: ArrayLike) -> Tensor:

@@ -17,7 +17,7 @@ from toosure.metrics.inputs import (
     check_choice,
     check_finite,
     check_one_column,
-    known_outputs,
+    known_logits,
 )
 from toosure.metrics.ranking import auroc, sorted_values
 from toosure.metrics.scores import entropy_rows
@@ -73,8 +73,9 @@ def _two_sets(
     check_choice("score", score, tuple(SCORES))
     if score == "energy" and (probs is not None or ood_probs is not None):
         raise ValueError("energy is a score of logits; probabilities have lost it")
-    with known_outputs():
+    with known_logits(probs):
         inside = as_metric_logits(logits, probs)
+    with known_logits(ood_probs):
         outside = as_metric_logits(ood_logits, ood_probs)
     if are_probabilities(inside) and are_probabilities(outside):
         raise ValueError(LOGITS_ARE_PROBABILITIES)

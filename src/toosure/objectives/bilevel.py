@@ -238,6 +238,7 @@ class Bilevel(SeededModule):
         parameters = list(self.hyper.parameters())
         wanted = [*parameters, self.inner_values]
         *slopes, of_values = torch.autograd.grad(outer, wanted, allow_unused=True)
+        self.inner_values = self.inner_values.detach()  # what holds a graph cannot be copied
 
         gradients = []
         for p, gradient in zip(parameters, slopes, strict=True):

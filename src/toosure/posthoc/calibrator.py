@@ -17,6 +17,7 @@ from toosure.metrics.inputs import (
     as_metric_logits,
     as_pair,
     at_least_float32,
+    known_logits,
     known_outputs,
     one_of,
 )
@@ -158,7 +159,7 @@ class Calibrator(nn.Module):
         """Return calibrated probabilities (N, C) as scikit-learn does; (N, 2) for one output."""
         outputs = one_of(logits, probs)
         self.check_outputs(outputs, "logits" if probs is None else "probs")
-        with known_outputs():
+        with known_logits(probs):
             rows = as_metric_logits(logits, probs)
         calibrated: Tensor = self(rows)
         return calibrated.softmax(1).to(at_least_float32(outputs).dtype)

@@ -13,7 +13,7 @@ from toosure.metrics.inputs import (
     at_least_float32,
     check_finite,
     check_one_column,
-    known_outputs,
+    known_logits,
 )
 
 Outputs = Literal["logits", "probs"]
@@ -25,7 +25,7 @@ def rows_of_fit(
 ) -> tuple[Tensor, Tensor]:
     """Return the logits (N, C) and labels (N,) of a fit; probabilities become their logarithm."""
     check_one_column(logits)
-    with known_outputs():  # `check_values` refuses logits that are probabilities
+    with known_logits(probs):  # `check_values` refuses logits that are probabilities
         return as_metric_inputs(logits, labels, probs)
 
 

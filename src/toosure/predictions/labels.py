@@ -7,7 +7,7 @@ import numpy as np
 from toosure.predictions.missing_labels import check_missing
 from toosure.predictions.spellings import spellings_of, without_fraction
 from toosure.predictions.truth_words import BOOLEANS, POSITIVE, boolean_numbers, class_of_truth
-from toosure.predictions.usual_names import listed_columns
+from toosure.predictions.usual_names import listed_columns, without_common
 
 MAX_DIGITS = 18  # of an integer that fits into 64 bits
 
@@ -76,6 +76,28 @@ def numbered_otherwise(names: Sequence[str]) -> bool:
 def by_name_note(names: Sequence[str]) -> str:
     """Note that labels are names, if they could be taken for positions."""
     return f"by name: {names[0]} is the first class" if numbered_otherwise(names) else ""
+
+
+def spelled_labels(values: np.ndarray) -> set[str]:
+    """Return the labels that occur, as text, without the fractions of whole floats."""
+    return {
+        without_fraction(label) for label in np.unique(np.char.strip(values.astype(str))).tolist()
+    }
+
+
+def own_names_or_shorter(own_names: tuple[str, ...], labels: set[str]) -> tuple[str, ...]:
+    """Return names of classes, without the name of a model if labels or yes and no ask for that.
+
+    >>> own_names_or_shorter(("rf_cat", "rf_dog"), {"cat"})
+    ('cat', 'dog')
+    >>> own_names_or_shorter(("rf_1", "rf_0"), {"true", "false"})
+    ('1', '0')
+    """
+    shorter = tuple(without_common(own_names))
+    lower = {name.lower() for name in shorter}
+    are_opposites = len(shorter) == 2 and {POSITIVE.get(name) for name in lower} == {True, False}
+    are_named = {label.lower() for label in labels} <= lower
+    return shorter if (are_opposites or are_named) and not labels & set(own_names) else own_names
 
 
 def by_position(values: np.ndarray, names: Sequence[str]) -> bool:

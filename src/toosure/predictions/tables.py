@@ -17,6 +17,8 @@ from toosure.predictions.labels import (
     flat,
     ignored_note,
     kept_rows,
+    own_names_or_shorter,
+    spelled_labels,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
@@ -28,8 +30,12 @@ from toosure.predictions.predictions import (
 )
 from toosure.predictions.row_groups import check_group_name, group_array, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
-from toosure.predictions.spellings import without_fraction
-from toosure.predictions.truth_words import POSITIVE, parse_booleans, word_of_class_one
+from toosure.predictions.truth_words import (
+    BOOLEANS,
+    POSITIVE,
+    parse_booleans,
+    word_of_class_one,
+)
 from toosure.predictions.usual_names import (
     CORRECT,
     LABELS,
@@ -41,7 +47,6 @@ from toosure.predictions.usual_names import (
     listed_columns,
     pick,
     pick_label,
-    without_common,
 )
 
 CLASS_ZERO = re.compile(r"(?i)(p|prob|probs|proba|probability|class)[_ .:\-]?0")
@@ -238,6 +243,8 @@ def check_positive_second(labels: np.ndarray, names: Sequence[str], chosen: Sequ
     """Refuse labels 0 and 1 of columns that are named yes and no, in this order."""
     if len(names) != 2 or len(chosen) != 2 or not by_position(labels, names):
         return
+    if not {text.lower() for text in spelled_labels(labels)} <= set(BOOLEANS):  # 1 and 2, say
+        return
     if [POSITIVE.get(name.lower()) for name in names] == [True, False]:
         raise ValueError(
             f"labels 0 and 1 number the columns, so that 0 would be {names[0]}: if 1 is "
@@ -273,12 +280,8 @@ def names_of(
         check_order(chosen, width, options.classes)
         return options.classes
     if len(chosen) == width > 1:
-        own_names = [class_of(name) for name in chosen]
-        spelled = {without_fraction(label) for label in np.char.strip(labels.astype(str)).tolist()}
-        shorter = without_common(own_names)
-        if not spelled & set(own_names) and spelled <= set(shorter):
-            return tuple(shorter)
-        return tuple(own_names)
+        own_names = tuple(class_of(name) for name in chosen)
+        return own_names_or_shorter(own_names, spelled_labels(labels))
 
     # One column named by its class, as p_spam: the other label is class 0.
     spelled = np.unique(np.char.strip(labels.astype(str))).tolist()

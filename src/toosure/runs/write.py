@@ -79,7 +79,7 @@ class RunWriter:
         """Write the config of a new folder, or compare it with the one that is there."""
         if config is None:
             return
-        new = json.loads(json.dumps(json_ready(config)))
+        new = json.loads(json.dumps(json_ready(config), default=path_as_text))
         old = read_json(self.path / "config.json")
         # A setting that did not exist when a run began counts as not given.
         differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
@@ -246,6 +246,13 @@ class RunWriter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def path_as_text(value: object) -> str:
+    """Return a path in a config as text; raise for what JSON cannot hold."""
+    if isinstance(value, os.PathLike):
+        return str(value)
+    raise RunError(f"config holds {value!r}, which JSON cannot: write it as text, str(...)")
 
 
 def is_before(line: bytes, step: int) -> bool:

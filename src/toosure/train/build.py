@@ -20,6 +20,7 @@ from toosure.objectives.contract import ParameterGroup, criterion_of
 from toosure.optim import ASAM, BSAM, SAM
 from toosure.optim.muon import hidden_and_rest
 from toosure.processes import Processes
+from toosure.train.loading import check_tokens
 from toosure.train.loss_function import LossFunction, takes_logits
 from toosure.watch.sam_numbers import RHO, SamRadius
 from toosure.words import Word
@@ -45,6 +46,7 @@ def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Mo
     model = model.to(device)
     if device.type == "cuda":
         lay_channels_last(model)
+    check_tokens(model, data, word.name)
     return model
 
 

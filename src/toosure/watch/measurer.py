@@ -1,6 +1,7 @@
 """Observe the network on the examples of each split."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from toosure.objectives.contract import HasMeanPredict, HasPredict
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
+from toosure.watch.batch_or_example import is_example
 from toosure.watch.best import BestPredictions
 from toosure.watch.criterion import Criterion, ignored_label
 from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
@@ -51,6 +53,7 @@ class Measurer:
         measure = weights.measure
         predictor = predictor_of(model, objective)
         source.reader.learn_from(model, ignored_label(loss))
+        source.is_example = partial(is_example, model, self.device)
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split were drawn
         self.splits: dict[str, WatchedSplit] = {}
         for name, data in splits.items():

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +66,7 @@ class ExampleSource:
         self.examples = examples
         self.seed = seed
         self.hashes = hashes
+        self.is_example: Callable[[Inputs], bool] | None = None  # asks the model, if there is one
 
     def wanted(self, name: str) -> int | None:
         """Return how many examples of a split were asked for; None by default."""
@@ -96,9 +97,10 @@ class ExampleSource:
     def _are_batches(self, name: str, data: Any) -> bool:
         """Whether a list holds batches rather than examples.
 
-        A first item with two rows or more, and a label for each of them, is a batch. One sequence
-        of numbers with a label for each is an example, as is what `inputs` or `labels`, functions
-        of a batch, cannot be called with.
+        A first item with two rows or more, and a label for each of them, is a batch, unless the
+        model takes it as one example, such as a sequence of vectors. One sequence of numbers with a
+        label for each is an example, as is what `inputs` or `labels`, functions of a batch, cannot
+        be called with.
         """
         if not isinstance(data, list | tuple) or not len(data):
             return False
@@ -106,7 +108,9 @@ class ExampleSource:
             inputs, labels = self.reader.read(name, data[0])
         except Exception:  # one label, say; a function of yours may raise anything
             return False
-        return len(labels) > 1 and any(tensor.ndim > 1 for tensor in tensors_of(inputs))
+        if len(labels) < 2 or all(tensor.ndim < 2 for tensor in tensors_of(inputs)):
+            return False
+        return self.is_example is None or not self.is_example(inputs)
 
     def _from_memory(self, name: str, batch: Any) -> Sample:
         inputs, labels = self.reader.read(name, batch)

@@ -173,9 +173,10 @@ def test_ablations_of_the_method(files):
         name = re.sub(r",? ?(\(.*\)|(?<=,) band and gain by default)$", "", name)
         (record,) = records["steered radius" if name.startswith("the usual run") else name]
         values = [mean([record], "ece"), mean([record], "nll", 1)]
-        if typed[-1] == "–":
+        if gamma := re.fullmatch(r"– \(gamma (.*)\)", typed[-1]):
             assert "rho" not in record.control
-            typed.pop()
+            typed[-1] = gamma.group(1)
+            values.append(record.control["gamma"])
         else:
             values.append(record.control["rho"])
         wrong += [f"{name}: {each}" for each in differences(typed, values)]

@@ -13,12 +13,12 @@ from toosure.recipes.benchmark.scored_rows import (
     with_records,
 )
 from toosure.recipes.radius import rows
-from toosure.recipes.radius.scores import TEST, radius_text
+from toosure.recipes.radius.scores import TEST, actuator_text
 from toosure.recipes.recipe import Claim, Findings, Setting, Table
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.series import mean_std_text
 
-HEADER = ("combination", *(name for name, _, _ in TEST.values()), "rho at the end")
+HEADER = ("combination", *(name for name, _, _ in TEST.values()), "rho (gamma) at the end")
 NOTE = (
     "The 5,000 validation images at the end of training; test images are not looked at. "
     "Returned: the control split is trained on for the last tenth, the radius held. An EMA is "
@@ -72,7 +72,7 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
         mean_std_text([scale * record.val[key] for record in scored.records], form)
         for key, (_, scale, form) in TEST.items()
     ]
-    return scored.row.label, *texts, radius_text(scored.records)
+    return scored.row.label, *texts, actuator_text(scored.records)
 
 
 def choice(setting: Setting, scored: Sequence[ScoredRow], last: Sequence[ScoredRow]) -> Claim:

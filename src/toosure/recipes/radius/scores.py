@@ -7,7 +7,7 @@ from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import ScoredRow, by_data
 from toosure.recipes.commits import commits_text
 from toosure.recipes.recipe import Table
-from toosure.recipes.series import mean_std_text
+from toosure.recipes.series import NOTHING, mean_std_text
 
 TEST: dict[str, tuple[str, float, str]] = {
     "accuracy": ("accuracy %", 100, ".2f"),
@@ -20,7 +20,7 @@ AFTER = ("nll", "ece", "debiased_ece", "smece")
 HEADER = (
     *("row", "seeds", *(name for name, _, _ in TEST.values()), "confidence - accuracy"),
     *(f"{TEST[key][0]} after T" for key in AFTER),
-    *("T", "validation NLL", "rho at the end", "commit"),
+    *("T", "validation NLL", "rho (gamma) at the end", "commit"),
 )
 NOTE = (
     f"ResNet-18 (CIFAR stem) unless the row says otherwise, {DESCRIPTION}; 10,000 test images at "
@@ -56,7 +56,7 @@ def cells(scored: ScoredRow) -> tuple[str, ...]:
     texts.append(mean_std_text([record.val["nll"] for record in records], ".4f"))
 
     commits = commits_text(record.commit for record in records)
-    return *texts, radius_text(records), commits
+    return *texts, actuator_text(records), commits
 
 
 def final_radius(record: Record) -> float | None:
@@ -64,9 +64,13 @@ def final_radius(record: Record) -> float | None:
     return (record.control or {}).get("rho")
 
 
-def radius_text(records: Sequence[Record]) -> str:
-    """Print the final radius; a dash for runs that are not steered."""
-    return mean_std_text([final_radius(record) for record in records], ".3f")
+def actuator_text(records: Sequence[Record]) -> str:
+    """Print what was steered at its end, rho or gamma; a dash for runs that are not steered."""
+    rho = mean_std_text([final_radius(record) for record in records], ".3f")
+    gamma = mean_std_text([(record.control or {}).get("gamma") for record in records])
+    if gamma == NOTHING:
+        return rho
+    return f"gamma {gamma}" if rho == NOTHING else f"{rho}, gamma {gamma}"
 
 
 def values_of(rows: Iterable[ScoredRow]) -> dict[str, object]:

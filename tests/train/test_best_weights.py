@@ -19,7 +19,7 @@ from toosure.watch.split import logits_of
 SMALL = {
     "data": "digits:train=60,val=60,noise=0.3",
     "model": "mlp:width=32",
-    "optimizer": "sgd:lr=1.0,momentum=0.9",
+    "optimizer": "sgd:lr=0.3,momentum=0.9",
     "batch": 20,
     "measure": (),
     "every": 5,

@@ -263,7 +263,7 @@ def test_the_inner_loss_never_teaches_the_gamma_net():
 
 @pytest.mark.parametrize(("gamma", "loss"), [(0.0, CE), (3.0, FocalLoss(3.0))])
 def test_a_constant_gamma_is_plain_training(gamma, loss):
-    """0 is cross-entropy and 3 is FL-3, over many steps, bit for bit."""
+    """Over many steps 0 is cross-entropy, bit for bit, and 3 is FL-3, up to rounding."""
     torch.manual_seed(5)
     one, two = mlp((1, 8, 8), width=6), mlp((1, 8, 8), width=6)
     two.load_state_dict(one.state_dict())
@@ -283,7 +283,7 @@ def test_a_constant_gamma_is_plain_training(gamma, loss):
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         if gamma == 0:
             assert torch.equal(a, b)
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_gamma_net_lowers_its_outer_loss():

@@ -130,7 +130,7 @@ def test_a_binary_model_is_the_two_class_model_with_a_zero_in_its_first_column()
     assert slacks == {k for k in row if "slack" in k} and "train/slack 4.1 (i)" in slacks
     parameters_differ = {k for k in row if "sharpness" in k or "slack" in k or "seconds" in k}
     for key in row.keys() - parameters_differ:
-        assert row[key] == pytest.approx(of_two[key], abs=1e-5), key
+        assert row[key] == pytest.approx(of_two[key], rel=1e-5, abs=1e-5), key
     # The two-class network has a second row of free weights, which only adds curvature.
     assert row["train/gn_sharpness"] <= of_two["train/gn_sharpness"] * 1.001
 

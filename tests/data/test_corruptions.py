@@ -93,6 +93,17 @@ def test_layout_and_precision_do_not_matter(name):
     assert corrupt(x[:1, :, :4, :4], name, 5).shape == (1, 3, 4, 4)
 
 
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_the_default_type_of_the_program_does_not_matter(name):
+    images = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    wanted = corrupt(images, name, 3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(corrupt(images, name, 3), wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_severities_and_corruptions_share_no_draws_but_the_noise_itself():
     x = torch.full((1, 3, 32, 32), 128, dtype=torch.uint8)
     mild, strong = (corrupt(x, "gaussian_noise", s).float() - 127.5 for s in (1, 5))

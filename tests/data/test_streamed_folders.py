@@ -24,8 +24,9 @@ from toosure.data.image_files import ImageFiles, StreamedBatches
 from toosure.shifts.judge import judge_shifts
 from toosure.shifts.ood_sets import load_ood_set
 from toosure.shifts.plan import ShiftPlan
-from toosure.train import train
+from toosure.train import Runtime, train
 from toosure.train.batches import Batches
+from toosure.train.laplace import laplace_of_run
 from toosure.watch.split import logits_of
 from waiting import wait_until
 
@@ -296,6 +297,18 @@ def test_large_jpegs_are_read_small_and_look_the_same(tmp_path):
 def config(folder, **settings):
     word = f"imagefolder:{folder},size=8,val=6,stream=true,watched=20,augment=true"
     return RunConfig(data=word, batch=16, steps=8, every=4, model="mlp:width=8", **settings)
+
+
+def test_laplace_of_a_streamed_run_reads_all_training_images(folder, tmp_path):
+    streamed = config(folder)
+    in_memory = replace(
+        streamed, data=streamed.data.replace("stream=true,watched=20", "stream=false")
+    )
+    found = [
+        laplace_of_run(train(each, tmp_path).path, Runtime()) for each in (in_memory, streamed)
+    ]
+    assert found[0].evidence == pytest.approx(found[1].evidence, rel=0.02)
+    assert found[0].precision == pytest.approx(found[1].precision, rel=0.1)
 
 
 def test_a_run_trains_on_the_stream_and_says_how_it_did_on_the_shift(folder, tmp_path):

@@ -114,6 +114,36 @@ def test_a_short_last_batch_counts_by_its_rows(rows):
     torch.testing.assert_close(model[0].running_mean, x.mean(0))
 
 
+@pytest.mark.parametrize("passes", [2, 5])
+def test_statistics_of_a_prediction_of_several_passes_are_those_of_the_data(passes):
+    """MC-Dropout and VI predict by several passes, each of which moved the statistics."""
+    model = nn.Sequential(nn.BatchNorm1d(1)).double()
+    x = torch.linspace(-5, 5, 1000, dtype=torch.float64)[:, None]
+
+    def predict(batch):
+        return sum(model[0](input=batch) for _ in range(passes))
+
+    refresh_statistics(model, predict, x.split(256))
+    torch.testing.assert_close(model[0].running_mean, x.mean(0))
+    assert model[0].momentum == 0.1 and not model[0]._forward_pre_hooks
+
+
+def test_an_average_is_refreshed_with_examples_of_every_class():
+    """Data in folders lie sorted by class: a batch of one class has another mean and variance."""
+    labels = torch.arange(1200) // 300
+    x = labels[:, None, None, None].float().expand(-1, 1, 2, 2).contiguous()
+    split = Split(x, labels, labels, torch.arange(1200))
+    data = Dataset(split, None, split, tuple("abcd"), torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(4, 4))
+    averages = Averages(RunConfig(average="ema", steps=5), model, None, data)
+
+    for examples in (600, 1200):
+        averages.load([p.detach() for p in model.parameters()], examples)
+        norm = averages.copy[0]
+        assert abs(float(norm.running_mean) - 1.5) < 0.15
+        assert abs(float(norm.running_var) - 1.25) < 0.15
+
+
 def test_refreshing_draws_no_random_numbers():
     """Dropout before BatchNorm would draw those of training, which would then depend on rows."""
     model = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(3)).train()

@@ -176,7 +176,7 @@ def test_a_prediction_draws_one_network_for_all_rows():
     objective = VI(samples=3, sigma=0.1)
     objective.setup(model, PAIR)
     whole = objective.member_logits(model, X)
-    close(objective.member_logits(model, X[3:]), whole[:, 3:])
+    close(objective.member_logits(model, X[3:]), whole[:, 3:], 1e-9)  # logits are in the thousands
     assert not torch.allclose(whole[0], whole[1])
 
 

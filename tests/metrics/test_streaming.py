@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.multiprocessing as multiprocessing
 from torch import distributed
+from torchmetrics import MetricCollection
 
 from toosure import metrics
 from toosure.metrics import confidence as chunks
@@ -50,6 +51,30 @@ def test_chunks_equal_the_whole(name, dtype):
     metric.reset()
     metric.update(logits[:9], labels[:9])
     assert abs(float(metric.compute()) - float(pure(logits[:9], labels[:9], **options))) < 1e-12
+
+
+def test_a_collection_keeps_metrics_apart_whose_first_sums_are_alike():
+    """torchmetrics merges metrics with equal states after the first batch."""
+    names = ("nll", "brier", "accuracy", "ece", "ece left", "classwise", "classwise left")
+    twins = TWINS | {
+        "classwise left": (
+            lambda: streaming.ClasswiseECE(7, edge="left"),
+            metrics.classwise_ece,
+            {"edge": "left"},
+        )
+    }
+    collection = MetricCollection({name: twins[name][0]() for name in names})
+
+    sure = 40 * torch.eye(7)[:4]  # NLL and Brier score are 0 to float32
+    even = torch.tensor([[0.2] * 5 + [0.0] * 2]).log()  # 1/5 is an edge
+    parts = [(sure, torch.arange(4)), rows(dtype=torch.float32), (even, torch.tensor([0]))]
+    for part in parts:
+        collection.update(*part)
+
+    logits, labels = (torch.cat(each) for each in zip(*parts, strict=True))
+    for name, value in collection.compute().items():
+        _, pure, options = twins[name]
+        assert abs(float(value) - float(pure(logits, labels, **options))) < 1e-6, name
 
 
 def test_table_of_chunks():

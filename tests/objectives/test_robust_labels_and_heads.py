@@ -216,6 +216,25 @@ def test_the_frame_is_a_simplex(classes, most):
     assert confidence == pytest.approx(most, abs=1e-6)
 
 
+def test_a_network_in_float64_has_heads_in_float64():
+    model = mlp(4, 3, width=8).double()
+    objective = BalCAL()
+    objective.setup(model, (torch.randn(6, 4).double(), torch.arange(6) % 3))
+    batch = (torch.randn(6, 4).double(), torch.arange(6) % 3, torch.arange(6))
+    assert objective(model, objective.prepare(model, batch)).dtype == torch.float64
+    assert objective.predict(model, batch[0]).dtype == torch.float64
+
+
+def test_columns_are_counted_whatever_the_default_type():
+    labels = torch.tensor([0, 0, 2])
+    wanted = column_scale(labels, 3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(column_scale(labels, 3), wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_columns_are_scaled_by_how_often_a_class_occurs():
     scale = column_scale(torch.tensor([0, 0, 0, 1]), 3)
     assert scale.tolist() == pytest.approx([(2 / 3) ** 0.5, 2**0.5, 1])

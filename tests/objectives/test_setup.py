@@ -110,3 +110,39 @@ def test_a_word_of_the_other_kind_is_shown_where_it_belongs():
         parse("objective", "mmce")
     with pytest.raises(ValueError, match="but one objective is: --objective crl"):
         parse("loss", "crl")
+
+
+class TwoHeads(nn.Module):
+    """A network with a second linear layer behind the one that gives the logits."""
+
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.body, self.logits, self.side = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 3)
+        self.scale = scale
+        self.outputs = None
+
+    def forward(self, x):
+        hidden = self.body(x).relu()
+        self.outputs = self.side(hidden)
+        return self.scale * self.logits(hidden)
+
+
+@pytest.mark.parametrize("name", ["gamma_net", "meta_smoothing"])
+def test_a_head_that_does_not_give_the_logits_is_refused(name):
+    """The virtual step would move a layer that has nothing to do with the loss."""
+    make = OBJECTIVES[name]
+    with pytest.raises(ValueError, match="name it `head`, or take scope=full"):
+        make().setup(TwoHeads(), BOTH)
+    make(scope="full").setup(TwoHeads(), BOTH)
+
+    named = TwoHeads()
+    named.head = named.logits
+    make().setup(named, BOTH)
+    scaled = TwoHeads(scale=5.0)
+    scaled.head = scaled.logits
+    with pytest.raises(ValueError, match="does not return what its last linear layer gives"):
+        make().setup(scaled, BOTH)
+
+
+def test_a_head_may_be_followed_by_what_softmax_does_not_see():
+    OBJECTIVES["gamma_net"]().setup(nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), BOTH)

@@ -34,6 +34,7 @@ class RunStream(IntEnum):
     RANK = 5  # global draws of a process of higher rank
     BATCH_NORM = 7  # crops and flips of the examples that refresh its statistics
     RETURNED_CONTROL_SPLIT = 8  # batches that the control split is part of
+    BATCH_NORM_EXAMPLES = 9  # which examples refresh its statistics
 
 
 def derive_seed(*numbers: int) -> int:

@@ -16,7 +16,8 @@ def replace_layers(
     """Replace every layer for which `make(name, layer)` returns another; return their names.
 
     Layers are found in their parents, however deep: setting a dotted name on the root would add
-    a child and leave the network as it was.
+    a child and leave the network as it was. One that the network holds under several names is
+    replaced by one, so that its weights stay shared.
 
     >>> model = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))
     >>> replace_layers(model, lambda name, layer: nn.Identity() if name == "0.0" else None)
@@ -25,8 +26,11 @@ def replace_layers(
     Identity()
     """
     replaced = []
+    made: dict[nn.Module, nn.Module | None] = {}
     for path, parent, name, layer in list(children(model)):
-        new = make(path, layer)
+        if layer not in made:
+            made[layer] = make(path, layer)
+        new = made[layer]
         if new is not None:
             parent._modules[name] = new
             replaced.append(path)
@@ -44,8 +48,9 @@ def children(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
 
 
 def weighted_layers(model: nn.Module) -> dict[str, Weighted]:
-    """Return the convolutions and linear layers by name; raise if there are none."""
-    layers = {path: layer for path, _, _, layer in children(model) if isinstance(layer, Weighted)}
+    """Return the convolutions and linear layers by their first name; raise if there are none."""
+    named = model.named_modules()
+    layers = {path: layer for path, layer in named if path and isinstance(layer, Weighted)}
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no Conv2d and no Linear below it: there is nothing to "

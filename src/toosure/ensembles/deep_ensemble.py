@@ -1,5 +1,6 @@
 """A deep ensemble: networks with different initial weights and orders of data."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, cast
@@ -71,6 +72,7 @@ class DeepEnsemble(Mixture):
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Attach the other members to the network."""
         others = [self.other(model, self.seed + m) for m in range(1, self.members)]
+        warn_of_equal_starts(model, others)
         self.example = example
         self.choose_way([model, *others], replayed=False)
         model.members = OtherMembers(others)
@@ -99,9 +101,7 @@ class DeepEnsemble(Mixture):
         other = deepcopy(model)
         with torch.random.fork_rng([first.device] if first.is_cuda else []):
             torch.manual_seed(seed)
-            for layer in other.modules():
-                if hasattr(layer, "reset_parameters"):
-                    cast(Any, layer).reset_parameters()
+            draw_weights(other)
         return other
 
     def parameters(self, recurse: bool = True) -> Iterator[Any]:
@@ -193,6 +193,43 @@ class OrderOfEpoch:
 def members_of(model: nn.Module) -> list[nn.Module]:
     """Return the members: the network and those attached to it."""
     return [model, *cast(OtherMembers, model.members)]
+
+
+def draw_weights(model: nn.Module) -> None:
+    """Draw the weights of every layer again, but not frozen ones, such as of a pretrained part."""
+    kept = [(p, p.detach().clone()) for p in model.parameters() if not p.requires_grad]
+    for layer in model.modules():
+        own = list(layer.parameters(recurse=False))
+        if own and not any(p.requires_grad for p in own):
+            continue  # BatchNorm would forget its statistics, too
+        for name in ("reset_parameters", "_reset_parameters"):  # torch's attention has the second
+            if hasattr(layer, name):
+                getattr(layer, name)()
+                break
+
+    with torch.no_grad():
+        for p, value in kept:
+            p.copy_(value)
+
+
+def warn_of_equal_starts(model: nn.Module, others: Sequence[nn.Module]) -> None:
+    """Warn of weights that are drawn, learn, and start alike in all members."""
+    alike = [
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad
+        and p.ndim > 1
+        and bool((p != p.flatten()[0]).any())
+        and any(torch.equal(p, other.get_parameter(name)) for other in others)
+    ]
+    if alike:
+        names = ", ".join(alike[:3]) + (", ..." if len(alike) > 3 else "")
+        warnings.warn(
+            f"members of a deep ensemble start alike in {names}, which no reset_parameters() "
+            "draws: set objective.make_network, a function of a seed that builds the network, "
+            "before setup",
+            stacklevel=5,
+        )
 
 
 def draws_masks(model: nn.Module) -> bool:

@@ -1,5 +1,6 @@
 """MC-Dropout: dropout stays on when predicting, and the samples are averaged."""
 
+import math
 from typing import Literal
 
 import torch
@@ -87,6 +88,8 @@ class MCDropout(Mixture):
                 f"(resnet20:dropout=0.1), or take {word}"
             )
         learn_shapes(model, example)
+        for layer in dropouts(model):
+            layer.learning = False
 
     def sampled(self, name: str, layer: nn.Module) -> nn.Module | None:
         """Return what takes the place of one of the network's Dropout layers."""
@@ -143,31 +146,58 @@ class MCDropout(Mixture):
 
 
 class SampledDropout(nn.Module):
-    """Apply a mask; in training mode without a mask, apply torch's dropout."""
+    """Apply a mask; in training mode without a mask, apply torch's dropout.
+
+    A network may call one layer in several places: each call of a pass has a mask of its own.
+    """
 
     def __init__(self, rate: float, channels: bool = False) -> None:
         super().__init__()
         self.rate = rate
         self.channels = channels
-        self.noise: Noise | None = None
-        self.shape: torch.Size | None = None
+        self.learning = True  # the shapes of the calls of a pass
+        self.shapes: list[list[int]] = []  # of a row's mask
+        self.calls = 0  # since the noise was set
+        self.noise = None
+
+    @property
+    def noise(self) -> Noise | None:
+        """The masks of all calls of a pass, one after another, (rows, ...)."""
+        return self._noise
+
+    @noise.setter
+    def noise(self, noise: Noise | None) -> None:
+        self._noise = noise
+        self.calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.shape is None:
-            self.shape = x.shape[1:]
+        if self.learning:
+            self.shapes.append(self.mask_shape(x))
         if self.noise is None:
             return nn.functional.dropout(x, self.rate, self.training)
-        (mask,) = self.noise
-        return x * mask.to(x.dtype) / (1 - self.rate)
+        return x * self.next_mask(self.noise[0]).to(x.dtype) / (1 - self.rate)
+
+    def mask_shape(self, x: Tensor) -> list[int]:
+        """Return the shape of a row's mask: one value per channel where whole ones are dropped."""
+        shape = list(x.shape[1:])
+        if self.channels and len(shape) > 1:
+            shape[1:] = [1] * (len(shape) - 1)
+        return shape
+
+    def next_mask(self, masks: Tensor) -> Tensor:
+        """Return the mask of the next call, (rows, ...)."""
+        call = self.calls % len(self.shapes)
+        self.calls += 1
+        sizes = [math.prod(shape) for shape in self.shapes]
+        mask: Tensor = masks.split(sizes, 1)[call]
+        return mask.reshape(len(masks), *self.shapes[call])
 
     def draw(self, rows: int, generator: torch.Generator) -> Noise:
-        """Draw which values stay, (rows, ...); whole channels where these are dropped."""
-        assert self.shape is not None
-        shape = [rows, *self.shape]
-        if self.channels and len(shape) > 2:
-            shape[2:] = [1] * (len(shape) - 2)
-        mask = torch.empty(shape, dtype=torch.bool, device=generator.device)
-        return (mask.bernoulli_(1 - self.rate, generator=generator),)
+        """Draw which values stay in each call, (rows, ...)."""
+        assert self.shapes
+        values = sum(math.prod(shape) for shape in self.shapes)
+        masks = torch.empty(rows, values, dtype=torch.bool, device=generator.device)
+        return (masks.bernoulli_(1 - self.rate, generator=generator),)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, channels={self.channels}"

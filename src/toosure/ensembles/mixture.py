@@ -96,7 +96,10 @@ class Mixture(nn.Module):
 
         val = splits.val
         if val is not None and len(val):
-            self.watched = (val.x[:MAX_REPORTED], val.y[:MAX_REPORTED])
+            if len(val) > MAX_REPORTED:  # at random: data may lie sorted by class
+                generator = torch.Generator().manual_seed(0)
+                val = val.take(torch.randperm(len(val), generator=generator)[:MAX_REPORTED])
+            self.watched = (val.x, val.y)
 
     def parameters(self, recurse: bool = True) -> Iterator[Any]:
         """Yield nothing: what the members add is part of the network."""

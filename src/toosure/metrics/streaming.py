@@ -37,7 +37,7 @@ class _TopLabelBins(SummedBins):
         check_choice("edge", edge, EDGES)
         self.bins = bins
         self.edge = edge
-        self._add_states(bins)
+        self._add_states(bins, edge=edge)
 
     def update(
         self,
@@ -140,7 +140,7 @@ class ClasswiseECE(SummedBins):
         self.edge = edge
         self.norm = norm
         self.reduction = reduction
-        self._add_states(classes, bins)
+        self._add_states(classes, bins, edge=edge)
 
     def update(
         self,

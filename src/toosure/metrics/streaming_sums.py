@@ -30,6 +30,15 @@ class Streaming(Metric):
             yield
             self.inputs_checked = logits is not None
 
+    def _keep_apart(self, name: str) -> None:
+        """Keep a MetricCollection from taking this metric for another with the same sums.
+
+        It merges metrics whose states are alike after the first batch, such as NLL and Brier score
+        of rows that are right for sure, and from then on updates only one of them. States with
+        different names are never alike.
+        """
+        self.add_state(f"is_{name}", torch.zeros((), dtype=torch.int64), dist_reduce_fx="max")
+
 
 class SummedBins(Streaming):
     """Counts, hits and summed confidences per bin, added up over batches."""
@@ -38,10 +47,12 @@ class SummedBins(Streaming):
     correct: Tensor
     confidence: Tensor
 
-    def _add_states(self, *shape: int) -> None:
+    def _add_states(self, *shape: int, edge: str = "right") -> None:
         dtypes = {"counts": torch.int64, "correct": torch.int64, "confidence": torch.float64}
         for name, dtype in dtypes.items():
             self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
+        if edge == "left":
+            self._keep_apart(edge)
 
     def _add(self, sums: BinSums) -> None:
         self.counts += sums.counts.to(self.counts.device)
@@ -66,6 +77,7 @@ class RowMean(Streaming):
         super().__init__(**kwargs)
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("n", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self._keep_apart(type(self).__name__)
 
     def update(
         self,

@@ -77,7 +77,8 @@ class BalCAL(SeededModule):
             )
         device = head.weight.device
         width = max(head.in_features, classes)
-        self.adaptor = Adaptor(head.in_features, width, self.generator).to(device)
+        wide = torch.promote_types(head.weight.dtype, torch.float32)
+        self.adaptor = Adaptor(head.in_features, width, self.generator).to(device, wide)
 
         self.register_buffer("frame", simplex_frame(width, classes, self.generator).to(device))
         self.register_buffer("seen", torch.zeros(2, keep, classes, device=device))
@@ -185,9 +186,8 @@ def simplex_frame(size: int, classes: int, generator: torch.Generator) -> Tensor
 
 def column_scale(labels: Tensor, classes: int) -> Tensor:
     """Return sqrt(B / (classes present) / count_k) per class, 1 for a class that is absent."""
-    count = torch.zeros(classes, device=labels.device).index_add_(
-        0, labels, torch.ones_like(labels, dtype=torch.float32)
-    )
+    ones = torch.ones_like(labels, dtype=torch.float32)
+    count = ones.new_zeros(classes).index_add_(0, labels, ones)
     share = len(labels) / (count > 0).sum()
     return torch.where(count > 0, (share / count.clamp(min=1)).sqrt(), 1.0)
 

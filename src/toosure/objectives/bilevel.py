@@ -17,7 +17,12 @@ from toosure.objectives.adam_state import load_adam
 from toosure.objectives.contract import Batch, reduction_factor
 from toosure.objectives.first_pass import FirstPass
 from toosure.objectives.meta_signal import MetaSignal, SignalToNoise
-from toosure.objectives.network import features_and_logits, head_of, statistics_still
+from toosure.objectives.network import (
+    check_head,
+    features_and_logits,
+    head_of,
+    statistics_still,
+)
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import Splits, cut_meta_split, splits_of
 from toosure.objectives.stored_features import StoredFeatures, stored_features
@@ -125,6 +130,8 @@ class Bilevel(SeededModule):
         """Cut off the meta split, and return the data without it: train on its `train.x`, `.y`."""
         self.meta, splits = cut_meta_split(splits_of(data), self.meta_share, self.generator)
         device = splits.train.x.device
+        if self.scope == "head":
+            check_head(model, self.meta.x[:2], ", or take scope=full")
 
         self.hyper = self.make_hyper(model, splits).to(device)
         on_gpu = device.type == "cuda"  # a CUDA graph needs Adam's step counter there, too

@@ -75,6 +75,25 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
+@torch.no_grad()
+def check_head(model: nn.Module, x: Tensor, otherwise: str) -> None:
+    """Raise unless the network returns what its head gives; a number added to a row is allowed."""
+    network = unwrapped(model)
+    with evaluating(network):
+        features, logits = features_and_logits(network, x)
+        given = head_of(network)(features)
+    if given.shape == logits.shape:
+        error = (logits - given).float()
+        if error.shape[1] > 1:  # softmax does not see the mean of a row
+            error = error - error.mean(1, keepdim=True)
+        if not bool((error.abs() > 1e-3 * logits.abs().max()).any()):  # nor where it is NaN
+            return
+    raise ValueError(
+        f"{type(network).__name__} does not return what its last linear layer gives, and this "
+        f"needs the layer that gives the logits: name it `head`{otherwise}"
+    )
+
+
 def output_of(model: nn.Module, layer: str, x: Tensor) -> Tensor:
     """Return the output of a named layer, (N, D), averaged over all dimensions but channels.
 

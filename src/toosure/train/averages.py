@@ -88,12 +88,19 @@ class Averages:
         refresh_statistics(self.copy, self.predictor, self.training_batches(examples))
 
     def training_batches(self, examples: int) -> Iterator[Tensor]:
-        """Yield the first training inputs as training sees them, the same at every call."""
-        inputs = self.data.train.x[:examples]
+        """Yield training inputs as training sees them, the same at every call.
+
+        They are drawn at random: data may lie sorted by class, as in folders.
+        """
+        inputs = self.data.train.x
+        order_seed = derive_seed(self.seed, RunStream.BATCH_NORM_EXAMPLES)
+        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(order_seed))
+        rows = order[:examples].to(inputs.device)
+
         own_seed = derive_seed(self.seed, RunStream.BATCH_NORM)
         generator = torch.Generator(inputs.device).manual_seed(own_seed)
-        for part in inputs.split(CHUNK):
-            yield self.data.augmented(part, generator)
+        for part in rows.split(CHUNK):
+            yield self.data.augmented(inputs[part], generator)
 
     def write(self, writer: RunWriter) -> None:
         """Write the predictions of each average beside those of the raw weights."""
@@ -140,34 +147,41 @@ class Averages:
 def refresh_statistics(model: nn.Module, call: nn.Module, batches: Iterable[Tensor]) -> None:
     """Compute BatchNorm's running statistics again: means over batches, weighted by their rows.
 
-    `call` runs the model in the way its objective predicts. Other layers are in evaluation mode,
-    since dropout would draw random numbers that training needs. A last batch of one row is left
-    out, because one row has no variance.
+    `call` runs the model in the way its objective predicts, which may be several passes: every pass
+    of a layer counts. Other layers are in evaluation mode, since dropout would draw random numbers
+    that training needs. A last batch of one row is left out, because one row has no variance.
     """
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     if not layers:
         return
 
-    seen = 0
-    with evaluating(model), restored_momenta(layers):
+    with evaluating(model), averaging_passes(layers):
         for layer in layers:
             layer.reset_running_stats()
             layer.training = True
         for batch in batches:
             if len(batch) > 1:
-                seen += len(batch)
-                for layer in layers:
-                    layer.momentum = len(batch) / seen
                 call(batch)
 
 
 @contextmanager
-def restored_momenta(layers: Sequence[_NormBase]) -> Iterator[None]:
-    """Restore the momentum of the layers afterwards."""
+def averaging_passes(layers: Sequence[_NormBase]) -> Iterator[None]:
+    """Inside, the momentum of each layer is such that its statistics are means over its passes."""
     before = [layer.momentum for layer in layers]
+    seen = dict.fromkeys(layers, 0)  # rows
+
+    def count(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        assert isinstance(layer, _NormBase)
+        rows = len(inputs[0] if inputs else named["input"])
+        seen[layer] += rows
+        layer.momentum = rows / seen[layer]
+
+    hooks = [layer.register_forward_pre_hook(count, with_kwargs=True) for layer in layers]
     try:
         yield
     finally:
+        for hook in hooks:
+            hook.remove()
         for layer, momentum in zip(layers, before, strict=True):
             layer.momentum = momentum
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from toosure.ensembles.laplace import LastLayerLaplace
 from toosure.eval_mode import evaluating
 from toosure.objectives.contract import HasPredict
-from toosure.objectives.network import features_and_logits, head_of
+from toosure.objectives.network import check_head, features_and_logits, head_of
 from toosure.runs.files import write_arrays
 from toosure.train.predictions import held_out_splits
 from toosure.train.restore import restore_run
@@ -36,7 +36,8 @@ def laplace_of_run(
         )
 
     head = head_of(run.model)
-    train = run.data.train
+    train = run.data.stream or run.data.train  # streamed images are read from disk, all of them
+    check_head(run.model, run.data.train.x[:2], "")
     features, logits = all_features_and_logits(run.model, train.x)
     laplace = LastLayerLaplace(precision).fit(features, logits, train.y, head.weight, head.bias)
 

@@ -31,8 +31,15 @@ def tangent_of(value: Tensor) -> Tensor:
     return torch.zeros_like(value) if tangent is None else tangent
 
 
-class _Composed(TorchFunctionMode):
-    """Replaces activations that lack a forward derivative of their backward pass in torch."""
+Functions = Mapping[Callable[..., object], Callable[..., Tensor]]
+
+
+class Composed(TorchFunctionMode):
+    """Inside, replace functions of torch that lack a derivative by compositions of others."""
+
+    def __init__(self, functions: Functions) -> None:
+        super().__init__()
+        self.functions = functions
 
     def __torch_function__(
         self,
@@ -41,7 +48,7 @@ class _Composed(TorchFunctionMode):
         arguments: Sequence[object] = (),
         options: Mapping[str, object] | None = None,
     ) -> object:
-        composed = COMPOSED.get(function)
+        composed = self.functions.get(function)
         if composed is not None:
             return composed(*arguments, **(options or {}))
         return function(*arguments, **(options or {}))
@@ -55,11 +62,12 @@ def _mish(input: Tensor, inplace: bool = False) -> Tensor:
     return input * torch.tanh(F.softplus(input))
 
 
-COMPOSED: dict[Callable[..., object], Callable[..., Tensor]] = {F.silu: _silu, F.mish: _mish}
+# They lack a forward derivative of their backward pass.
+ACTIVATIONS: Functions = {F.silu: _silu, F.mish: _mish}
 
 
 @contextmanager
 def composed_activations() -> Iterator[None]:
     """Inside, SiLU is x sigmoid(x) and Mish is x tanh(softplus(x)), for second derivatives."""
-    with _Composed():
+    with Composed(ACTIVATIONS):
         yield

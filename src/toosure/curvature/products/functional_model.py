@@ -18,6 +18,7 @@ from toosure.curvature.products.forward_mode import (
 )
 from toosure.curvature.products.odd_layers import (
     check_parameters,
+    composed_weight_norm,
     dense_embeddings,
     missing_derivatives_explained,
 )
@@ -81,6 +82,7 @@ class FunctionalModel:
             torch.random.fork_rng(devices, enabled=train),
             double_differentiable(),
             dense_embeddings(self.model),
+            composed_weight_norm(self.model),
         ):
             if train:
                 torch.manual_seed(0)  # dropout must draw the same masks at every product

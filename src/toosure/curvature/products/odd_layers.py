@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+
+from toosure.curvature.products.forward_mode import Composed
 
 
 def check_parameters(named: Mapping[str, Tensor], chosen: Sequence[str]) -> None:
@@ -41,6 +44,27 @@ def dense_embeddings(model: nn.Module) -> Iterator[None]:
     finally:
         for module in sparse:
             module.sparse = True
+
+
+@contextmanager
+def composed_weight_norm(model: nn.Module) -> Iterator[None]:
+    """Compute weight norm as v g / |v|: the second derivative of torch's own is wrong (2.13)."""
+    if not has_weight_norm(model):
+        yield
+        return
+    with Composed({torch._weight_norm: weight_norm}):
+        yield
+
+
+def has_weight_norm(model: nn.Module) -> bool:
+    """Whether a layer has torch's weight norm, as a parametrization or, before, as a hook."""
+    parts = [(module, *module._forward_pre_hooks.values()) for module in model.modules()]
+    return any(type(each).__name__ in ("_WeightNorm", "WeightNorm") for ps in parts for each in ps)
+
+
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """Return g v / |v|, the norm over all dimensions but one, as `torch._weight_norm`."""
+    return v * (g / torch.norm_except_dim(v, 2, dim))
 
 
 @contextmanager

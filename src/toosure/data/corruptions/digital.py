@@ -79,7 +79,7 @@ def affine(x: Tensor, reach: float, generator: torch.Generator) -> tuple[Tensor,
     after = before + uniform((count, 3, 2), -reach, reach, generator)
 
     # Solve for the inverse map, which takes a pixel of the result to its source.
-    ones = torch.ones(count, 3, 1, device=x.device)
+    ones = x.new_ones(count, 3, 1)
     inverse = torch.linalg.solve(
         torch.cat([after, ones], 2), before.expand(count, 3, 2)
     )  # (N, 3, 2)

@@ -10,8 +10,8 @@ def normal(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
-    """Draw values from [low, high) on the generator's device."""
-    values = torch.rand(shape, generator=generator, device=generator.device)
+    """Draw float32 values from [low, high) on the generator's device."""
+    values = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float32)
     return low + (high - low) * values
 
 

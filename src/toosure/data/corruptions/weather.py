@@ -19,7 +19,8 @@ def snow(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
     count, _, height, width = x.shape
 
     # Flakes are the peaks of enlarged noise, smeared downwards.
-    noise = torch.randn((count, 1, height, width), generator=generator, device=x.device)
+    shape = (count, 1, height, width)
+    noise = torch.randn(shape, generator=generator, device=x.device, dtype=x.dtype)
     flakes = enlarge(mean + std * noise, zoom)
     flakes = (torch.where(flakes < threshold, 0, flakes).clamp(0, 1) * 255 + 1e-3).floor() / 255
     degrees = uniform((count,), -135, -45, generator)
@@ -53,7 +54,7 @@ def plasma(count: int, size: int, decay: float, generator: torch.Generator) -> T
     mean of its four neighbours plus noise that falls by `decay` from pass to pass.
     """
     side = 1 << max(1, (size - 1).bit_length())
-    field = torch.zeros(count, side, side, device=generator.device)
+    field = torch.zeros(count, side, side, device=generator.device, dtype=torch.float32)
     step = side
     roughness = 100.0
 
@@ -102,5 +103,5 @@ def crystals(x: Tensor, generator: torch.Generator) -> Tensor:
 
     ridges = (1 - (6 * lines % 2 - 1).abs()).clamp(0, 1) ** 2  # three lines where the cloud rises
     ice = 0.35 + 0.35 * shade + 0.45 * ridges
-    tint = torch.tensor([0.9, 1.0, 1.1] if channels == 3 else [1.0], device=x.device)
+    tint = x.new_tensor([0.9, 1.0, 1.1] if channels == 3 else [1.0])
     return (ice * tint.view(-1, 1, 1)).clamp(0, 1)

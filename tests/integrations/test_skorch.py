@@ -120,5 +120,5 @@ def test_the_softmax_of_a_classifier_with_its_default_loss(tmp_path):
     p = net.predict_proba(x)[np.arange(len(y)), y]
     assert row["train/nll"] == pytest.approx(-np.log(p).mean(), rel=1e-5)
     assert row["train/accuracy"] == (net.predict(x) == y).mean()
-    with pytest.raises(ValueError, match="CSAM needs logits.*criterion=nn.CrossEntropyLoss"):
+    with pytest.raises(ValueError, match=r"CSAM needs logits.*criterion=nn.CrossEntropyLoss"):
         net_with(callback(tmp_path / "b"), CSAM, **default).fit(*arrays())

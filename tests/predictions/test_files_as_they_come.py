@@ -257,7 +257,9 @@ def test_names_of_two_classes(tmp_path):
     path = table(tmp_path / "b.csv", {"y_score": P1, "label": labels})
     with pytest.raises(ValueError, match=r"--classes CLASS_0,CLASS_1$"):
         read_predictions(path)
-    assert read_predictions(path, classes=["ham", "spam"]).labels.tolist() == Y.tolist()
+    named = read_predictions(path, classes=["ham", "spam"])
+    assert named.labels.tolist() == Y.tolist()
+    assert "one probability column 'y_score' of class 1 (spam), labels" in named.note
     assert read_predictions(path, classes=["spam", "ham"]).labels.tolist() == (1 - Y).tolist()
     with pytest.raises(ValueError, match=r"^b\.csv: --classes names ham twice"):
         read_predictions(path, classes=["ham", "ham"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -87,8 +88,11 @@ def test_texts_and_images_are_rows_too(fitted):
 
 def test_what_is_refused():
     X, y = doubled_columns(60)
-    with pytest.raises(ValueError, match="LinearSVC has no predict_proba"):
+    around = r"LinearSVC has no predict_proba.*CalibratedClassifierCV\(..., ensemble=False\)"
+    with pytest.raises(ValueError, match=around):
         CalibratedClassifier(LinearSVC()).fit(X, y)
+    wrapped = CalibratedClassifierCV(LinearSVC(), ensemble=False)  # the sentence, followed
+    assert CalibratedClassifier(wrapped).fit(X, y).predict_proba(X).shape == (60, 3)
     with pytest.raises(ValueError, match="LinearSVC has no predict_proba"):
         CalibratedClassifier(LinearSVC().fit(X, y)).fit(X, y)
     with pytest.raises(ValueError, match="y holds 'w', which the classifier never saw"):

@@ -143,9 +143,12 @@ def checks_of(X: Any) -> dict[str, Any]:
 def check_has_probabilities(estimator: Any) -> None:
     """Raise where a classifier gives no probabilities."""
     if not hasattr(estimator, "predict_proba"):
+        name = type(estimator).__name__
+        remedy = "give a classifier that has it"
+        if hasattr(estimator, "decision_function"):
+            remedy = "give CalibratedClassifierCV(..., ensemble=False) of scikit-learn around it"
         raise ValueError(
-            f"{type(estimator).__name__} has no predict_proba, and there is nothing to calibrate; "
-            "of an SVC, set probability=True"
+            f"{name} has no predict_proba, and there is nothing to calibrate: {remedy}"
         )
 
 

@@ -176,3 +176,10 @@ def test_a_table_of_groups_is_not_cut(files):
     columns = {"prob": P, "label": Y, "site": ["a-rather-long-name", "b"] * 60}
     said = toosure("evaluate", table(files / "a.csv", **columns), "--by", "site").stdout
     assert "…" not in said and "Cannot tell with 60 samples" in said.splitlines()[-3]
+
+
+def test_a_condition_on_the_gap_says_whose_gap_it_is(files):
+    """A classifier may be over-confident while its P(class 1) is too low, by a gap below 0."""
+    condition = ("--fail-if", "gap > 0.9")
+    assert "(gap of P(class 1) is 0.0" in toosure("evaluate", files / "one.csv", *condition).stderr
+    assert "(gap is 0.0" in toosure("evaluate", files / "two.csv", *condition).stderr

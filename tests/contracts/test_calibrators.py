@@ -100,8 +100,9 @@ def test_rows_of_another_number_of_classes_are_refused(name, tmp_path):
             with pytest.raises(ValueError, match=r"fitted on 4 classes, and these rows have [27]"):
                 calibrator(torch.randn(*shape))
         for shape in ((5,), (5, 1)):
-            with pytest.raises(ValueError, match=r"have one logit each, for two classes"):
-                calibrator(torch.randn(*shape))
+            for use in (calibrator, calibrator.predict_proba):
+                with pytest.raises(ValueError, match=r"have one output each, for two classes"):
+                    use(torch.randn(*shape))
 
 
 @EACH

@@ -203,3 +203,26 @@ def test_a_derivative_that_torch_lacks_is_explained():
     value = gn_sharpness(model, (TOKENS, LABELS), rtol=1e-5, parameters=["1.*"]).value
     features = model[0](TOKENS).detach()
     assert value == pytest.approx(dense_eigenvalues(model[1], features)[-1].item(), rel=1e-4)
+
+
+class InAutocast(nn.Module):
+    def __init__(self, model, as_float):
+        super().__init__()
+        self.model = model
+        self.as_float = as_float
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = self.model(x)
+        return logits.float() if self.as_float else logits
+
+
+@pytest.mark.parametrize("as_float", [True, False])
+def test_a_model_with_an_autocast_of_its_own_is_measured_up_to_its_rounding(as_float):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.Tanh(), nn.Linear(16, 3))
+    data = torch.randn(12, 6), LABELS
+    cross_entropy = nn.CrossEntropyLoss()
+    exact = gn_sharpness(model, data, cross_entropy)
+    rounded = gn_sharpness(InAutocast(model, as_float), data, cross_entropy)
+    assert float(rounded.value) == pytest.approx(float(exact.value), rel=0.02)

@@ -121,6 +121,7 @@ def test_columns_that_make_no_groups():
         ("ecce > 0.1", "no number 'ecce'; did you mean 'ece'"),
         ("ECE > 0.1", "no number 'ECE'; did you mean 'ece'"),
         ("calibration > 0.1", "no number 'calibration'; "),
+        ("auroc < 0.8", "no number 'auroc'; there are auroc_misclass, auroc_ovr, auroc_ovr_binned"),
         ("nope > 0.1", "no number 'nope'; there are gap, ece, "),
         ("ece > 5", "'ece > 5' can never hold: ece lies between 0 and 1; 5 points are 0.05"),
         ("accuracy < 0", "can never hold: accuracy lies between 0 and 1"),

@@ -95,6 +95,18 @@ def test_sam_refuses_accumulation_with_the_remedy(tmp_path):
         fit(Module(sam), [callback(tmp_path / "a")], tmp_path, accumulate_grad_batches=2)
 
 
+class WithoutForward(Module):
+    forward = lightning.LightningModule.forward
+
+
+def test_a_module_without_forward_is_told_to_name_its_network(tmp_path):
+    with pytest.raises(ValueError, match=r"no forward.*WatchCallback\(network="):
+        fit(WithoutForward(), [WatchCallback(run=tmp_path / "a")], tmp_path)
+    watch = WatchCallback(run=tmp_path / "b", network="net", measure="none")
+    fit(WithoutForward(), [watch], tmp_path)
+    assert "train/ece" in Run(tmp_path / "b").last
+
+
 def test_csam_and_bf16(tmp_path):
     module = Module(lambda p: CSAM(p, rho=0.1, gamma=1.0, lr=0.2))
     watch = callback(tmp_path / "a", network="net", loss=CE)

@@ -104,3 +104,21 @@ def test_a_binary_net(tmp_path):
         logits.detach()[:, 0], torch.tensor(y > 0).float()
     )
     assert row["train/loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
+class WithSoftmax(Net):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+def test_the_softmax_of_a_classifier_with_its_default_loss(tmp_path):
+    """As in the first lines of skorch's README: NLLLoss, of the logarithm that skorch takes."""
+    default = {"kind": skorch.NeuralNetClassifier, "module": WithSoftmax, "criterion": nn.NLLLoss}
+    net = net_with(callback(tmp_path / "a"), **default).fit(*arrays())
+    row = Run(tmp_path / "a").rows[-1]
+    x, y = arrays()
+    p = net.predict_proba(x)[np.arange(len(y)), y]
+    assert row["train/nll"] == pytest.approx(-np.log(p).mean(), rel=1e-5)
+    assert row["train/accuracy"] == (net.predict(x) == y).mean()
+    with pytest.raises(ValueError, match=r"CSAM needs logits.*criterion=nn.CrossEntropyLoss"):
+        net_with(callback(tmp_path / "b"), CSAM, **default).fit(*arrays())

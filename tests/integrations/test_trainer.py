@@ -227,6 +227,22 @@ def test_a_gpt2_in_the_trainer_with_sharpness(tmp_path):
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
 
 
+def test_a_trainer_in_bf16_is_watched_in_float32(tmp_path):
+    """Accelerate puts an autocast into the model's forward, in which curvature failed."""
+    net = Net()
+    watch = WatchCallback(run=tmp_path / "a", every=8, val=problem(), measure="gn_sharpness")
+    trainer = trainer_of(tmp_path, net, sgd, [watch], bf16=True, num_train_epochs=1)
+    trainer.train()
+    row = Run(tmp_path / "a").last
+
+    x, y = problem()
+    net.eval()
+    exact = net.layers(x)
+    assert row["val/nll"] == pytest.approx(float(CE(exact, y)), rel=1e-6)
+    assert not torch.equal(net(x), exact)  # the Trainer's own forward rounds
+    assert row["val/gn_sharpness"] > 0 and "val/gn_sharpness_unconverged" not in row
+
+
 def test_without_ddp_only_the_first_process_measures(tmp_path):
     class State:
         is_world_process_zero = False

@@ -97,3 +97,10 @@ def test_log_probabilities_and_percentages_are_named():
         metrics.ece(probs=rounded, labels=tensor([0, 1]))
     with pytest.raises(ValueError, match=r"sums to 0.9$"):  # further than rounding takes it
         metrics.ece(probs=tensor([[0.3, 0.3, 0.3]]), labels=tensor([0]))
+
+
+def test_labels_of_more_classes_than_outputs_say_how_many_columns_they_need():
+    """As two cumulative logits of an ordinal head give them for three classes."""
+    assert "the outputs have 2 columns, and a label 2 needs 3" in refusal(LOGITS[:, :2], LABELS)
+    assert "columns" not in refusal(LOGITS, LABELS - 1)
+    assert refusal(LOGITS, LABELS + 1).endswith("got 1 to 3: labels start at 1; subtract 1")

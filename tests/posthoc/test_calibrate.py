@@ -23,6 +23,7 @@ from toosure.posthoc import (
     Calibrated,
     Calibrator,
     Dirichlet,
+    Identity,
     Temperature,
     Vector,
     choose,
@@ -470,7 +471,9 @@ def test_files_that_hold_no_calibrator(tmp_path):
         with pytest.raises(ValueError, match=rf"{name}: .*; `toosure calibrate -o` writes one$"):
             load_calibrator(tmp_path / name)
     with pytest.raises(ValueError, match="cannot be written"):
-        save_calibrator(Temperature(), tmp_path / "junk.pt" / "a.pt")
+        save_calibrator(Identity(), tmp_path / "junk.pt" / "a.pt")
+    with pytest.raises(ValueError, match="Temperature is not fitted"):
+        save_calibrator(Temperature(), tmp_path / "a.pt")
 
 
 # The command

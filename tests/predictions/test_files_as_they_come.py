@@ -58,7 +58,7 @@ def test_hand_made_tables(tmp_path):
         ("class_name,class_group,label\nx,y,0\n", "no column of a class.*--columns"),
         ("p_a,p_b,label\n50%,50%,a\n", "'p_a' holds '50%' in row 0 .line 2.*write 0.5 for it"),
         ("label,prob\n1,93%\n0,12%\n", "holds '93%' in row 0 .line 2.*write 0.93 for it"),
-        ("a,b,label\n.5,.5,a\n.1,,a\n.2,.8,b\n", "'b' holds '' in row 1 .line 3."),
+        ("a,b,label\n.5,.5,a\n.1,,a\n.2,.8,b\n", "'b' misses 1 of 3 values.*row 1 .line 3.*--col"),
         ("p_a,p_b,label\n.5,.5,a\n.1,.9,c\n", "got 'c', and the classes are a, b: drop such rows"),
     ):
         path.write_text(text)
@@ -257,7 +257,9 @@ def test_names_of_two_classes(tmp_path):
     path = table(tmp_path / "b.csv", {"y_score": P1, "label": labels})
     with pytest.raises(ValueError, match=r"--classes CLASS_0,CLASS_1$"):
         read_predictions(path)
-    assert read_predictions(path, classes=["ham", "spam"]).labels.tolist() == Y.tolist()
+    named = read_predictions(path, classes=["ham", "spam"])
+    assert named.labels.tolist() == Y.tolist()
+    assert "one probability column 'y_score' of class 1 (spam), labels" in named.note
     assert read_predictions(path, classes=["spam", "ham"]).labels.tolist() == (1 - Y).tolist()
     with pytest.raises(ValueError, match=r"^b\.csv: --classes names ham twice"):
         read_predictions(path, classes=["ham", "ham"])
@@ -405,7 +407,7 @@ def test_json_lines(tmp_path):
         ('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n', "lists of 1 to 2"),
         ('{"probs": ["a", "b"], "label": 0}\n', "column 'probs' must be numbers; it holds text"),
         ('{"probs": [[0.5, 0.5]], "label": 0}\n', "column 'probs' holds lists of lists"),
-        ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "column 'label' misses 1 of 1 values"),
+        ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "1 row has no label, row 0"),
         ("nonsense\n", "cannot be read as .jsonl"),
         (
             '{"a": 1}\n{"a": 2}\n{"a',
@@ -418,11 +420,65 @@ def test_json_lines(tmp_path):
         ('{"p": 0.5, "label": 0}\n{"p": {}, "label": 0}\n', "'p' holds dict in row 1, and float"),
         ('{"p": 0.5, "label": 0}\n{"p": [1], "label": 0}\n', "'p' holds list in row 1, and float"),
         ('{"probs": "x", "label": 0}\n{"probs": [1], "label": 0}\n', "'probs' holds 'x' in row 0"),
-        ('{"p": [0.5], "label": 0}\n{"p": null, "label": 0}\n', "'p' misses 1 of 2 values"),
+        ('{"probs": [1], "label": 0}\n{"probs": null, "label": 0}\n', "'probs' misses 1 of 2"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=words):
             read_predictions(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_missing_values_matter_where_they_are_needed(tmp_path, suffix):
+    """A file of patients: some have no age and no remark, which nobody asked for."""
+    pandas = pytest.importorskip("pandas")
+    columns = {
+        "age": [54.0, None, 61.0, 70.0],
+        "remark": [None, "late", None, None],
+        "site": ["a", None, "b", "b"],
+        "risk": [0.2, 0.7, 0.4, 0.9],
+        "sick": ["no", "yes", "no", "yes"],
+    }
+    path = tmp_path / f"a{suffix}"
+
+    def written(**others):
+        frame = pandas.DataFrame(columns | others)
+        if suffix == ".csv":
+            frame.to_csv(path, index=False)
+        elif suffix == ".jsonl":
+            frame.to_json(path, orient="records", lines=True)
+        else:
+            pytest.importorskip("pyarrow")
+            frame.to_parquet(path)
+        return path
+
+    asked = {"columns": ["risk"], "label": "sick"}
+    predictions = read_predictions(written(), **asked)
+    assert predictions.labels.tolist() == [0, 1, 0, 1]
+    assert predictions.extras["site"].tolist() == ["a", "", "b", "b"]
+    with pytest.raises(ValueError, match="'site' names no group in row 1"):
+        read_predictions(path, groups="site", **asked)
+    with pytest.raises(ValueError, match="1 row has no label, row 2"):
+        read_predictions(written(sick=["no", "yes", None, "yes"]), **asked)
+    scores = "column 'risk' misses 2 of 4 values, the first in row 1 .line 3 .*: drop such rows$"
+    with pytest.raises(ValueError, match=scores):
+        read_predictions(written(risk=[0.2, None, 0.4, None]), **asked)
+
+
+def test_frames_with_missing_values_beside_the_scores():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"y": [1, 0], "p_a": [0.9, 0.4], "p_b": [0.1, 0.6]})
+    frame["remark"] = [None, "late"]
+    frame["seen"] = pandas.array([None, True], dtype="boolean")
+    extras = from_frame(frame, label="y").extras
+    assert extras["remark"].tolist() == ["", "late"] and extras["seen"].tolist() == ["", "True"]
+
+
+def test_a_missing_value_of_a_single_column_is_no_blank_line(tmp_path):
+    """Pandas writes it as two quotes: leaving it out moved all rows below."""
+    path = tmp_path / "a.csv"
+    path.write_text('prob\n0.1\n""\n0.3\n')
+    with pytest.raises(ValueError, match="'prob' misses 1 of 3 values, the first in row 1"):
+        read_predictions(path, unlabelled=True)
 
 
 class Frame:
@@ -444,7 +500,7 @@ def test_data_frames():
     check(from_frame({**three(), "y": LABELS}))
     with pytest.raises(ValueError, match="or be a data frame; got int"):
         from_frame(3)
-    with pytest.raises(ValueError, match="column 'y' misses 1 of 2 values"):
+    with pytest.raises(ValueError, match="1 row has no label, row 1"):
         from_frame({"y": np.array([0, None]), "p_a": [0.5, 0.5], "p_b": [0.5, 0.5]}, label="y")
 
 

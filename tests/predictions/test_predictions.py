@@ -233,7 +233,7 @@ def test_parquet(tmp_path):
     words_only = parquet_file(tmp_path / "c.parquet", c0=words, c1=words, label=LABELS)
     refused(words_only, "no column of a class; it holds only c0, c1, label")
     holes = parquet_file(tmp_path / "e.parquet", **columns, label=[0, None, 2, 1])
-    refused(holes, "column 'label' misses 1 of 4 values, the first in row 1")
+    refused(holes, "1 row has no label, row 1")
     (tmp_path / "d.parquet").write_bytes(b"no parquet")
     refused(tmp_path / "d.parquet", "cannot be read as .parquet")
 

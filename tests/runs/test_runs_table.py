@@ -119,6 +119,13 @@ def command(*words):
     return CliRunner().invoke(app, ["runs", *map(str, words)])
 
 
+def test_a_folder_without_its_option_is_told_the_option(three):
+    """As `toosure report` and `toosure live` take it."""
+    found = command(three)
+    assert found.exit_code == 2 and f"toosure runs --out {three}" in found.stderr
+    assert "Did you mean 'export'" in command("exprt").stderr
+
+
 def test_export_heeds_options_on_either_side(three):
     before = ["--out", three, "--where", "seed<2"]
     found = command(*before, "export", "--parquet", three / "a.csv", "--where", "seed>0")

@@ -37,6 +37,15 @@ def test_calibrate_takes_what_a_watch_takes():
     assert both[0](x).equal(both[1](x))
 
 
+def test_labels_may_be_a_list():
+    x, y = torch.randn(24, 4), torch.arange(24) % 3
+    model = nn.Linear(4, 3)
+    listed = Watch.of(model, (x, y.tolist()), measure="none").measure()
+    assert listed["train/nll"] == Watch.of(model, (x, y), measure="none").measure()["train/nll"]
+    with pytest.raises(ValueError, match="the labels of train cannot become a tensor"):
+        Watch.of(model, (x, ["cat"] * 24))
+
+
 def test_weights_of_half_precision():
     x = torch.randn(24, 4)
     model = nn.Linear(4, 3).to(torch.bfloat16)

@@ -193,12 +193,16 @@ def as_tensor(what: str, values: Any) -> Tensor:
 
 
 def one_batch(data: Any) -> Any:
-    """Return what is one batch of tensors or arrays as it is; None for all else."""
+    """Return what is one batch of tensors or arrays as it is; None for all else.
+
+    The labels may be a list.
+    """
     if isinstance(data, Mapping):
         return data
     arrays = Tensor | np.ndarray
+    inputs, labels = arrays | Mapping, arrays | list
     parts = list(data) if isinstance(data, tuple | list) else []
-    if len(parts) == 2 and isinstance(parts[0], arrays | Mapping) and isinstance(parts[1], arrays):
+    if len(parts) == 2 and isinstance(parts[0], inputs) and isinstance(parts[1], labels):
         return tuple(parts)
     return None
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from toosure.cli.app import app, fail
 from toosure.cli.tables import PIPED, console, terminal_table
@@ -14,7 +15,19 @@ if TYPE_CHECKING:
 
     from toosure.runs import Run
 
+
+class RunsCommand(TyperGroup):
+    """The table and its `export`; a folder, which `report` and `live` take as it is, is named."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        folder = args[0]
+        if folder not in self.commands and ("/" in folder or Path(folder).is_dir()):
+            fail(f"name the folder of the runs by its option: toosure runs --out {folder}")
+        return super().resolve_command(ctx, args)
+
+
 runs_app = typer.Typer(
+    cls=RunsCommand,
     help="List runs, filter them, export their rows.",
     rich_markup_mode=None,
     invoke_without_command=True,

@@ -61,9 +61,9 @@ def parse_condition(text: str) -> Condition:
 
     name, comparison, number = match.groups()
     if name not in known_names():
-        hint = did_you_mean(
-            name, known_names(), f"; there are {', '.join(known_names())}", cutoff=0.6
-        )
+        longer = [known for known in known_names() if known.startswith(name)]
+        all_names = f"; there are {', '.join(longer or known_names())}"
+        hint = all_names if longer else did_you_mean(name, known_names(), all_names, cutoff=0.6)
         raise ValueError(f"{text!r}: no number {name!r}{hint}")
 
     try:
@@ -112,12 +112,15 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
 
     low, high = estimate.ends
     holds = low > condition.bound if condition.above else high < condition.bound
-    return Judgement(holds, sentence_of(condition, estimate, result.level, holds))
+    of = " of P(class 1)" if condition.name == "gap" and result.class_one else ""
+    return Judgement(holds, sentence_of(condition, estimate, result.level, holds, of))
 
 
-def sentence_of(condition: Condition, estimate: Estimate, level: float, holds: bool) -> str:
-    """Return a sentence with the number, its interval and the outcome."""
-    found = f"{condition.name} is {estimate.value:.4g}"
+def sentence_of(
+    condition: Condition, estimate: Estimate, level: float, holds: bool, of: str
+) -> str:
+    """Return a sentence with the number, `of` what it is, its interval and the outcome."""
+    found = f"{condition.name}{of} is {estimate.value:.4g}"
     if estimate.has_interval:
         low, high = estimate.ends
         found += f", {100 * level:g} % interval {low:.4g} to {high:.4g}"

@@ -55,6 +55,11 @@ class WatchCallback(Callback):
         if not (together or trainer.is_global_zero):
             return
 
+        if self.network is None and type(pl_module).forward is LightningModule.forward:
+            raise ValueError(
+                f"{type(pl_module).__name__} has no forward that gives the logits: write one, or "
+                'name the attribute that does, WatchCallback(network="...")'
+            )
         model = pl_module if self.network is None else getattr(pl_module, self.network)
         val = trainer.val_dataloaders
         first_val = val[0] if isinstance(val, list) else val

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import torch
+from skorch import NeuralNetClassifier
 from skorch.callbacks import Callback
+from torch import Tensor, nn
 
 from toosure.integrations.watched_loop import WatchedLoop
 from toosure.optim import CSAM
@@ -18,6 +21,9 @@ class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
     `train` and `val` are the data that skorch trains and validates on, unless given; the loss is
     the net's criterion. `partial_fit` goes on where the last one ended, and so does a net that was
     pickled between the two. With CSAM the net's criterion becomes the optimizer's.
+
+    A module that ends in a Softmax, as skorch's classifiers do with their default criterion
+    NLLLoss, is watched with the logarithm that skorch takes of its outputs.
     """
 
     def __init__(
@@ -49,9 +55,18 @@ class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
             return
         if self.loop.loss is None:
             self.loop.loss = net.criterion_
+        module = net.module_
+        if gives_probabilities(net):
+            if isinstance(net.optimizer_, CSAM):
+                raise ValueError(
+                    "CSAM needs logits, and skorch takes those of a classifier with NLLLoss for "
+                    "probabilities: leave the module's Softmax out, and give "
+                    "criterion=nn.CrossEntropyLoss"
+                )
+            module = LogOfProbabilities(module)
         if isinstance(net.optimizer_, CSAM) and not isinstance(net.criterion_, CSAMCriterion):
             net.criterion_ = net.optimizer_.criterion(net.criterion_)
-        self.loop.begin(net.module_, net.optimizer_, dataset_train, dataset_valid)
+        self.loop.begin(module, net.optimizer_, dataset_train, dataset_valid)
 
     def on_train_end(self, net: Any, X: Any = None, y: Any = None, **given: Any) -> None:
         self.loop.end()
@@ -68,3 +83,20 @@ class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
         resume = state.pop("resume")
         self.__init__(**state)  # type: ignore[misc]
         self.loop.resume = resume or None
+
+
+class LogOfProbabilities(nn.Module):
+    """Return the logarithm of a module's probabilities, as skorch gives it to NLLLoss."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        probabilities: Tensor = self.module(*inputs, **named)
+        return torch.log(probabilities + torch.finfo(probabilities.dtype).eps)
+
+
+def gives_probabilities(net: Any) -> bool:
+    """Whether skorch takes the outputs of a net's module for probabilities."""
+    return isinstance(net, NeuralNetClassifier) and isinstance(net.criterion_, nn.NLLLoss)

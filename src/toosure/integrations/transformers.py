@@ -1,11 +1,13 @@
 """Hugging Face: `Trainer(callbacks=[WatchCallback(run="runs/mine")])`."""
 
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.data_loader import BatchSamplerShard
+from torch import nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.trainer_utils import RemoveColumnsCollator
@@ -31,8 +33,9 @@ class WatchCallback(TrainerCallback):
 
     `train` is the Trainer's loader unless given; give `val`, a data set, whose rows are joined by
     the Trainer's collator, or a loader. The loss that is watched is cross-entropy unless `loss` is
-    given. Checkpoints carry the state of the watch. In DDP every process measures its share of the
-    same examples; with FSDP or DeepSpeed the first measures alone. The first process writes.
+    given. It measures in float32 where the Trainer trains in bf16 or fp16. Checkpoints carry the
+    state of the watch. In DDP every process measures its share of the same examples; with FSDP or
+    DeepSpeed the first measures alone. The first process writes.
     """
 
     def __init__(
@@ -60,7 +63,8 @@ class WatchCallback(TrainerCallback):
             if not self.loop.options.keys() & {"inputs", "labels"}:
                 removed = args.remove_unused_columns
                 self.loop.val = with_collator(self.loop.val, train, model, removed)
-            self.loop.begin(model, optimizer, train, None, state.global_step, together)
+            watched = model if any_sharded(model.parameters()) else without_autocast(model)
+            self.loop.begin(watched, optimizer, train, None, state.global_step, together)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -69,6 +73,22 @@ class WatchCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self.loop.end()
+
+
+def without_autocast(model: nn.Module) -> nn.Module:
+    """Return the model without the autocast that Accelerate puts around its `forward`.
+
+    It has the same weights and layers. Curvature needs float32, and is that of the loss without
+    the rounding of bf16.
+    """
+    original = model.__dict__.get("_original_forward")
+    if original is None:
+        return model
+    twin = copy(model)  # shares all parameters, buffers and layers
+    del twin._original_forward, twin.forward
+    if getattr(original, "__func__", None) is not type(model).forward:
+        twin.forward = original  # a forward that was set on this model alone
+    return twin
 
 
 def of_all_processes(loader: Any, batch_size: int) -> Any:

@@ -21,7 +21,7 @@ from toosure.metrics.distributions import (
     probs_hint,
     sum_tolerance,
 )
-from toosure.metrics.label_hints import shape_hint, type_hint
+from toosure.metrics.label_hints import range_hint, shape_hint, type_hint
 from toosure.metrics.one_column import (
     LOGITS_MAY_BE_PROBABILITIES,
     columns_of_logits,
@@ -74,8 +74,7 @@ def as_labels(labels: ArrayLike, n: int, classes: int) -> Tensor:
     labels = labels.long()
     low, high = torch.stack(torch.aminmax(labels)).tolist()  # one wait for the device, not two
     if low < 0 or high >= classes:
-        start = ": labels start at 1; subtract 1" if (low, high) == (1, classes) else ""
-        raise ValueError(f"{requirement}; got {low} to {high}{start}")
+        raise ValueError(f"{requirement}; got {low} to {high}{range_hint(low, high, classes)}")
     return labels
 
 

@@ -11,18 +11,33 @@ def shape_hint(labels: Tensor, n: int, classes: int) -> str:
     if labels.shape != (n, classes) or labels.is_complex():
         return ""
 
-    ones = (labels == 1).sum(1)
     if not bool(((labels == 0) | (labels == 1)).all()):
         return ": one row per class and example, and not one-hot; give the number of the true class"
-    if bool((ones == 1).all()):
+    if not are_independent(labels):
         return ": argmax(1) turns one-hot rows into numbers"
 
+    ones = (labels == 1).sum(1)
     row = int((ones != 1).nonzero()[0])
     return (
         f": several labels per row (row {row} has {int(ones[row])}), which no class number says; "
         "measure all with toosure.metrics.multilabel_calibration(z, labels), or one class k at a "
         "time: z[:, k] of logits z, or probs=p[:, k], with labels[:, k]"
     )
+
+
+def are_independent(labels: Tensor) -> bool:
+    """Whether rows of 0 and 1 name several classes, or none, so that they are not one-hot."""
+    binary = bool(((labels == 0) | (labels == 1)).all())
+    return binary and bool(((labels == 1).sum(1) != 1).any())
+
+
+def range_hint(low: int, high: int, classes: int) -> str:
+    """Say what labels beyond the number of classes need; "" for labels below 0."""
+    if (low, high) == (1, classes):
+        return ": labels start at 1; subtract 1"
+    if low < 0:
+        return ""
+    return f": the outputs have {classes} columns, and a label {high} needs {high + 1}"
 
 
 def type_hint(labels: Tensor, classes: int) -> str:

@@ -6,6 +6,8 @@ def printed(value: str | float | None, form: str = "") -> str:
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')
+    >>> printed(-0.000048, "+.4f"), printed(0.0, "+.4f")
+    ('−4.8e−05', '0.0000')
     >>> printed(72.25, ".1f"), printed(2.5, ".3g"), printed(2, ".3g")
     ('72.3', '2.50', '2')
     """
@@ -15,11 +17,11 @@ def printed(value: str | float | None, form: str = "") -> str:
         return "–"
     if abs(value) == float("inf"):
         return "∞" if value > 0 else "−∞"
-    small = form == ".4f" and 0 < abs(value) < 0.001
+    small = form in (".4f", "+.4f") and 0 < abs(value) < 0.001
     exact = (
         value * (1 + 1e-9) if form.endswith("f") else value
     )  # round halves up, as the scripts do
     if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
         form = f"#{form}"  # the same number of digits in each row of a column
-    text = format(exact, ".2g" if small else form).rstrip(".")
+    text = format(exact, form.replace(".4f", ".2g") if small else form).rstrip(".")
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

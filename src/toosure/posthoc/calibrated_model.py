@@ -1,12 +1,13 @@
 """A model with its calibrator: fitted from a data loader, and wrapped as one module."""
 
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from toosure.batches.inputs import Inputs, called_with, inputs_as_type, moved, rows_of
 from toosure.batches.outputs import logits_in
@@ -19,13 +20,15 @@ from toosure.posthoc.select import choose
 
 CHUNK = 1024  # examples of a forward pass
 IGNORED = -100  # label of rows to leave out
+LOCK = Lock()  # of the modes that `Calibrated` keeps; not in the module, which is pickled
 
 
 class Calibrated(nn.Module):
     """Apply a calibrator to the outputs of a model.
 
     The calibrator belongs to the model in evaluation mode, so the model runs in that mode, also
-    where it was left in training mode. Only `train()` of this module changes that.
+    where it was left in training mode. Only `train()` of this module changes that. Several threads
+    may call it at once.
 
     >>> from toosure.posthoc import Identity
     >>> Calibrated(nn.Linear(4, 3), Identity())(torch.zeros(2, 4)).shape
@@ -37,15 +40,39 @@ class Calibrated(nn.Module):
         self.model = model
         self.calibrator = calibrator
         self.training = False
+        self.callers = 0  # threads that the model is held in eval mode for
+        self.left_in_training: list[nn.Module] = []  # its modules that were not, before the first
 
     def forward(self, *inputs: object, **named: object) -> Tensor:
         """Return calibrated logits."""
-        left_in_training = not self.training and any(m.training for m in self.model.modules())
-        with evaluating(self.model) if left_in_training else nullcontext():
+        with nullcontext() if self.training else self.in_eval_mode():
             outputs = self.model(*inputs, **named)
 
         logits: Tensor = self.calibrator(logits_in(outputs))
         return logits
+
+    def in_eval_mode(self) -> AbstractContextManager[None]:
+        """Hold the model in eval mode; while it is traced, without locks, which Dynamo refuses."""
+        if torch.compiler.is_compiling():
+            return evaluating(self.model)
+        return self.shared_eval_mode()
+
+    @contextmanager
+    def shared_eval_mode(self) -> Iterator[None]:
+        """Hold the model in eval mode until the last of several threads has left."""
+        with LOCK:
+            if not self.callers:
+                self.left_in_training = [m for m in self.model.modules() if m.training]
+            self.callers += 1
+            for module in self.left_in_training:
+                module.training = False
+        try:
+            yield
+        finally:
+            with LOCK:
+                self.callers -= 1
+                for module in () if self.callers else self.left_in_training:
+                    module.training = True
 
     def predict_proba(self, *inputs: object, **named: object) -> Tensor:
         """Return calibrated probabilities, (N, C); (N, 2) of a model with one output."""
@@ -66,9 +93,10 @@ def calibrate(
     """Fit a calibrator on rows that were not trained on, and wrap the model.
 
     `loader` is what `Watch.of` takes (docs/watch.md): a loader of (inputs, labels, ...) or dict
-    batches, a Dataset, or (inputs, labels) in memory; all of it is used. `inputs` and `labels` say
-    which part of a batch is which. The model gives logits (N, C), or one logit per example of a
-    binary classifier; as a tensor, a dict with "logits" or an object with `.logits`.
+    batches, a Dataset or a list of examples, or (inputs, labels) in memory; all of it is used.
+    `inputs` and `labels` say which part of a batch is which. The model gives logits (N, C), or one
+    logit per example of a binary classifier; as a tensor, a dict with "logits" or an object with
+    `.logits`.
 
     "auto" tries all and takes the one with the lowest NLL on rows it was not fitted on, or the
     identity if none helps. Or name one ("temperature"), or give one (`Dirichlet(lam=0.1)`).
@@ -102,10 +130,8 @@ def collect_logits(model: nn.Module, data: Any, reader: BatchReader) -> tuple[Te
     logits: list[Tensor] = []
     labels: list[Tensor] = []
     with evaluating(model):
-        for batch in batches_of(data):
-            if isinstance(batch, tuple | list) and reader.inputs is reader.labels is None:
-                batch = batch[:2]  # ignore what comes after inputs and labels
-            x, y = reader.read("the data", batch)
+        for batch in batches_of(data, reader):
+            x, y = reader.read("the data", without_rest(batch, reader))
             for rows in torch.arange(len(y)).split(CHUNK):
                 logits.append(logits_in(outputs_of(model, moved(rows_of(x, rows), device))))
             labels.append(y.to(device))
@@ -130,13 +156,34 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> Any:
     return called_with(model, inputs)
 
 
-def batches_of(data: Any) -> Iterable[Any]:
+def batches_of(data: Any, reader: BatchReader) -> Iterable[Any]:
     """Return the batches of all examples: of tensors in memory, a data set or a loader."""
     batch = one_batch(data)
     if batch is not None:
         return [batch]
     by_index = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    if by_index and not isinstance(data, tuple | list):
+    if by_index and (not isinstance(data, tuple | list) or are_examples(data, reader)):
         return DataLoader(data, CHUNK)
     batches: Iterable[Any] = data
     return batches
+
+
+def are_examples(data: Sequence[Any], reader: BatchReader) -> bool:
+    """Whether a list holds examples, as a Dataset does: its first item is no batch, joined it is.
+
+    What is neither is left to the reader, whose errors say what a batch may be.
+    """
+    with suppress(Exception):
+        reader.read("the data", without_rest(data[0], reader))
+        return False
+    with suppress(Exception):
+        reader.read("the data", without_rest(default_collate([data[0]]), reader))
+        return True
+    return False
+
+
+def without_rest(batch: Any, reader: BatchReader) -> Any:
+    """Return a batch without what comes after inputs and labels, unless parts are named."""
+    if isinstance(batch, tuple | list) and reader.inputs is reader.labels is None:
+        return batch[:2]
+    return batch

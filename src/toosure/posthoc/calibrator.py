@@ -30,6 +30,8 @@ from toosure.posthoc.calibrator_inputs import (
     without_log_zero,
 )
 
+ONE_EACH = "one output each, for two classes; one row is logits[None]"  # of rows (N,)
+
 
 class Calibrator(nn.Module):
     """Hold what all calibrators share: `fit(logits, labels)`, then logits to logits.
@@ -111,16 +113,20 @@ class Calibrator(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits in the shape that came, (N, C) or one per example."""
-        if any(getattr(self, name).numel() == 0 for name in self.fitted_names):
-            raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
+        self.check_fitted()
         logits = to_tensor(logits)
         if is_one_column(logits):
             columns = two_columns(at_least_float32(logits))
-            self.check_classes(columns, "one logit each, for two classes; one row is logits[None]")
+            self.check_classes(columns, ONE_EACH)
             return one_column(self.calibrated(columns)).reshape(logits.shape)
 
         self.check_classes(logits)
         return self.calibrated(without_log_zero(at_least_float32(logits)))
+
+    def check_fitted(self) -> None:
+        """Refuse a calibrator that holds no numbers yet."""
+        if any(getattr(self, name).numel() == 0 for name in self.fitted_names):
+            raise ValueError(f"{type(self).__name__} is not fitted: call fit(logits, labels) first")
 
     def check_classes(self, logits: Tensor, taken_for: str = "") -> None:
         """Refuse rows with another number of classes than in the fit."""
@@ -161,6 +167,8 @@ class Calibrator(nn.Module):
         self.check_outputs(outputs, "logits" if probs is None else "probs")
         with known_logits(probs):
             rows = as_metric_logits(logits, probs)
+        if is_one_column(outputs):
+            self.check_classes(rows, ONE_EACH)
         calibrated: Tensor = self(rows)
         return calibrated.softmax(1).to(at_least_float32(outputs).dtype)
 

@@ -14,8 +14,10 @@ NAMED: dict[str, type[Calibrator]] = {"uncalibrated": Identity, **CALIBRATORS}
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> None:
     """Save a fitted calibrator as its name and its numbers; see `load_calibrator`."""
+    name = name_of(type(calibrator))
+    calibrator.check_fitted()
     content = {
-        "calibrator": name_of(type(calibrator)),
+        "calibrator": name,
         "state": calibrator.state_dict(),
         "class_names": list(calibrator.class_names),
         "fitted_on": calibrator.fitted_on,

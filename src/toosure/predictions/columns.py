@@ -27,11 +27,28 @@ def check_damaged(values: np.ndarray, name: str) -> None:
         return
     numeric = [is_number(cell) for cell in values.tolist()]
     if len(numeric) / 2 < sum(numeric) < len(numeric):
+        if missing := missing_values(values, name):
+            raise ValueError(f"{missing}, or name the columns of the scores with --columns")
         row = numeric.index(False)
         raise ValueError(
             f"column {name!r} holds {str(values[row])!r} in row {row} (line {row + 2} of a .csv): "
             "numbers are needed; correct or drop that row, or name the columns with --columns"
         )
+
+
+def missing_values(values: np.ndarray, name: str) -> str:
+    """Return the error for a column of text with empty cells; empty if it has none.
+
+    >>> missing_values(np.array(["0.5", "", "0.7"]), "p")
+    "column 'p' misses 1 of 3 values, the first in row 1 (line 3 of a .csv): drop such rows"
+    """
+    empty = np.flatnonzero(values == "")
+    if not len(empty):
+        return ""
+    return (
+        f"column {name!r} misses {len(empty):,} of {len(values):,} values, the first in row "
+        f"{empty[0]} (line {empty[0] + 2} of a .csv): drop such rows"
+    )
 
 
 def number_column(columns: Columns, name: str) -> np.ndarray:
@@ -41,6 +58,8 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
         return values if values.dtype.kind == "f" else values.astype(np.float64)
 
     if values.dtype.kind == "U" and values.ndim == 1:
+        if missing := missing_values(values, name):
+            raise ValueError(missing)
         for row, cell in enumerate(values.tolist()):
             if not is_number(cell):
                 remedy = "correct or drop that row"

@@ -57,8 +57,11 @@ def cells_of(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
 
 
 def is_filled(row: list[str]) -> bool:
-    """Whether a row is more than a blank line; cells that are all empty are a row."""
-    return len(row) > 1 or any(cell.strip() for cell in row)
+    """Whether a row is more than a blank line; cells that are all empty are a row.
+
+    In a file of one column pandas writes a missing value as "", which is no blank line.
+    """
+    return len(row) > 1 or row == [""] or any(cell.strip() for cell in row)
 
 
 def filled_rows(file: TextIO, separator: str) -> Iterator[list[str]]:

@@ -221,13 +221,13 @@ def object_in(line: str, number: int) -> Any:
 def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     """Turn the values of a column into an array: numbers (N,), lists of them (N, C), or text.
 
-    What begins as text is text: of a remark nothing is made, whatever else it holds.
+    What begins as text is text: of a remark nothing is made, whatever else it holds. So is a column
+    that misses values: they become empty text, as in a .csv, and are refused where it is needed.
     """
-    missing = [row for row, value in enumerate(values) if value is None]
-    if missing:
-        count = f"{len(missing)} of {len(values)} values"
-        remedy = "drop such rows, or the column if it is not needed"
-        raise ValueError(f"column {name!r} misses {count}, the first in row {missing[0]}: {remedy}")
+    missing = list(map(is_missing, values))
+    if any(missing):
+        texts = ["" if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        return np.array(texts)
 
     nested = [isinstance(value, list | tuple | dict | np.ndarray) for value in values]
     if any(nested) and not all(nested) and not isinstance(values[0], str):
@@ -241,6 +241,18 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     if str in kinds or (bool in kinds and len(kinds) > 1):
         return np.array([str(value) for value in values])
     return np.asarray(values)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN or the NA of pandas, which equals nothing.
+
+    >>> [is_missing(value) for value in (None, float("nan"), 0.5, "", [None])]
+    [True, True, False, False, False]
+    """
+    if value is None or isinstance(value, str | list | tuple | dict | np.ndarray):
+        return value is None
+    equal = value == value
+    return not (isinstance(equal, bool | np.bool_) and equal)
 
 
 def stacked_lists(values: Sequence[Any], name: str) -> np.ndarray:
@@ -269,12 +281,8 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
             if arrow.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
             if column.null_count:
-                missing = f"misses {column.null_count} of {len(column)} values"
-                first = column.is_null().index(True).as_py()
-                raise ValueError(
-                    f"column {name!r} {missing}, the first in row {first}: drop such rows, or the "
-                    "column if it is not needed"
-                )
+                columns[name] = column_of(column.to_pylist(), name)
+                continue
             values = column.to_numpy()
             columns[name] = column_of(values, name) if values.dtype == object else values
     return columns

@@ -170,7 +170,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     predictions = replace(predictions, extras=other_columns(columns, chosen, kept))
     predictions = with_groups(predictions, options)
 
-    remarks = [f"read {scores_read(kind, chosen, scores.shape[1])}"]
+    remarks = [f"read {scores_read(kind, chosen, scores.shape[1], class_names)}"]
     remarks.append(labels_read(label, labels, class_names, binary))
     if said := groups_note(predictions, options):
         remarks.append(said)
@@ -214,13 +214,14 @@ def shown_names(
     return own_names
 
 
-def scores_read(kind: Kind, chosen: Sequence[str], width: int) -> str:
-    """Say which columns were read as scores, and of what kind."""
+def scores_read(kind: Kind, chosen: Sequence[str], width: int, class_names: Sequence[str]) -> str:
+    """Say which columns were read as scores, of what kind, and of one column of which class."""
     word = KIND_WORDS[kind]
     if len(chosen) == 1 and width > 1:
         return f"{width} {word} columns from {chosen[0]!r}"
     if len(chosen) == 1:
-        return f"one {word} column {chosen[0]!r} of class 1"
+        named = f" ({class_names[1]})" if len(class_names) == 2 else ""
+        return f"one {word} column {chosen[0]!r} of class 1{named}"
     return f"{len(chosen)} {word} columns {listed_columns(chosen)}"
 
 

@@ -24,6 +24,7 @@ from toosure.batches.outputs import logits_in
 from toosure.binary import binary_labels, is_one_column
 from toosure.eval_mode import evaluating
 from toosure.metrics.inputs import as_labels
+from toosure.metrics.label_hints import are_independent
 from toosure.processes.dtensor import resharded_after
 from toosure.processes.wrappers import unwrapped
 from toosure.runs.row_units import unit_array
@@ -160,6 +161,11 @@ def as_rows(
         return rows_of_positions(name, held, labels, outputs, loss)
     if isinstance(loss, nn.BCEWithLogitsLoss) and labels.shape[1:] == outputs.shape[1:]:
         return rows_of_labels(name, held, labels, outputs, loss)
+    if labels.shape[1:] == outputs.shape[1:] and are_independent(labels):
+        raise ValueError(
+            f"{name} has several labels per example, {tuple(labels.shape)}: if each is a yes or no "
+            "by itself, give the watch loss=nn.BCEWithLogitsLoss()"
+        )
 
     if labels.ndim == 1:
         check_takes_classes(loss, outputs.shape[1])

@@ -101,6 +101,9 @@ class ChunkedModel(FunctionalModel):
                 f"the model must give one row of logits per sample: {expected}, "
                 f"not {tuple(logits.shape)}"
             )
+        logits = logits.to(
+            torch.promote_types(logits.dtype, self.dtype)
+        )  # autocast may end in bf16
         return LinearisedChunk(logits, labels, leaves, calls, self._direct)
 
     def chunks(self) -> Iterator[LinearisedChunk]:
@@ -200,9 +203,12 @@ class ChunkedModel(FunctionalModel):
         """Whether layers use their weights only in their calls: then <u, J v> = <J^T u, v>.
 
         It fails for weights that are also read elsewhere, as in `h @ layer.weight`: the JVP goes
-        through the calls alone, the VJP through everything.
+        through the calls alone, the VJP through everything. Nor do calls in another type count, as
+        under an autocast of the model's own: a layer would not take a direction in this one.
         """
         chunk = self.linearise(self.inputs[:2], self.labels[:2])
+        if any(call.output.dtype != self.dtype for call in chunk.calls):
+            return False
         generator = torch.Generator().manual_seed(0)
         v = torch.randn(self.size, generator=generator).to(chunk.logits)
         u = torch.randn(chunk.logits.shape, generator=generator).to(chunk.logits)

@@ -175,7 +175,7 @@ def sharpness(setting: Setting, store: RunStore) -> Findings:
     judged = claims.sharpness_claims(setting, by_name(scored))
     text = (
         f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said. "
-        f"Ours is that of the training loss on {protocol.CURVATURE_EXAMPLES:,} training images"
+        f"Ours is that of cross-entropy on {protocol.CURVATURE_EXAMPLES:,} training images"
     )
     return Findings(judged, tables(scored, "Sharpness (S16)", text), values_of(scored))
 

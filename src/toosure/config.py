@@ -57,6 +57,7 @@ class RunConfig:
     measure: tuple[str, ...] = ("gn_sharpness",)  # beside the metrics and margins
     eps: float = 0.01  # radius of the certificate
     curvature_examples: int | None = None  # of each split, for curvature; all of them if None
+    curvature_loss: str | None = None  # whose curvature is measured; the training loss if None
     average: str | None = None  # of the weights: ema, swa, swag, or several joined by +
     best: str | None = None  # keep the weights of the least validation nll or refinement
     patience: int | None = None  # end the run after this many rows without a better one
@@ -78,6 +79,8 @@ class RunConfig:
                 self._words[kind] = parse(kind, text)
                 self._set(kind, str(self._words[kind]))
 
+        if self.curvature_loss is not None:
+            self._set("curvature_loss", str(parse("loss", self.curvature_loss)))
         if self.average is not None:
             self._set("average", "+".join(str(word) for word in self.averages))
         if self.full_batch:

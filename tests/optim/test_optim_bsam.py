@@ -86,6 +86,21 @@ def test_frozen_weights_are_no_sample():
     assert same == [True, False, False, False]
 
 
+def test_noise_of_a_step_is_drawn_where_the_weights_are(monkeypatch):
+    """Drawn on the host, a step of ResNet-18 on a GPU would wait half a second for its noise."""
+    generator = torch.Generator
+    devices = []
+
+    def note_device(device=None):
+        devices.append(device)
+        return generator(device or "cpu")
+
+    monkeypatch.setattr(torch, "Generator", note_device)
+    weight = nn.Parameter(torch.ones(2))
+    mean_of(linear_loss(weight), weight)
+    assert devices == [weight.device]
+
+
 def linear_loss(weight):
     def closure():
         loss = (weight * torch.tensor([3.0, 0.25], dtype=weight.dtype)).sum()

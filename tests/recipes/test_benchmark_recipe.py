@@ -20,6 +20,7 @@ from toosure.recipes.benchmark.scored_rows import ScoredRow
 from toosure.recipes.csam import ensemble_rows
 from toosure.recipes.csam.unknown_data import unknown_data
 from toosure.recipes.parameters import network_size
+from toosure.words import parse
 
 KEPT = Path(__file__).parents[2] / "recipes" / "benchmark"
 BOTH = Setting(data="cifar10,cifar100", scores=str(KEPT))
@@ -65,6 +66,13 @@ def test_a_method_added_by_the_command_is_all_that_is_trained():
     assert [run.data for run in runs][1] == "cifar100:augment=true,seed=1"
     with pytest.raises(ValueError, match="cifar10 and cifar100"):
         methods.table(Setting(data="svhn"))
+
+
+def test_ccat_attacks_pixels_as_far_as_its_authors():
+    """.03 and .005 of [0, 1] pixels: CIFAR's are standardised by about .25."""
+    settings = parse("objective", methods.OTHERS["CCAT"]).settings
+    assert 0.25 * settings["eps"] == pytest.approx(0.03)
+    assert 0.25 * settings["step"] == pytest.approx(0.005)
 
 
 def test_passes_and_parameters():

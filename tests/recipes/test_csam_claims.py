@@ -266,3 +266,9 @@ def test_sentences_of_the_paper_are_held_against_its_tables():
     assert number(paper.TABLE_S11, "ASAM", "accuracy") > number(paper.TABLE_S11, "SAM", "accuracy")
     losses = {row: number(paper.TABLE_S13, row, "accuracy") for row in paper.TABLE_S13}
     assert min(losses, key=losses.get) == "SGD"
+
+
+def test_sharpness_is_that_of_cross_entropy_whatever_trains():
+    configs = [row.configs[0] for row in rows.sharpness(Setting(data="cifar100"))]
+    assert {config.loss for config in configs} == {"ce", "focal", "label_smoothing"}
+    assert {(c.curvature_loss, c.curvature_examples) for c in configs} == {("ce", 2000)}

@@ -17,7 +17,16 @@ from toosure.recipes import RunStore, Setting
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY, calibrated_errors
 from toosure.recipes.benchmark.score_files import ScoreFiles
-from toosure.recipes.csam import figure_claims, figure_data, figure_rows, figures, sweep_claims
+from toosure.recipes.benchmark.scored_rows import ScoredRow
+from toosure.recipes.csam import (
+    figure_claims,
+    figure_data,
+    figure_rows,
+    figures,
+    parts,
+    sweep_claims,
+)
+from toosure.recipes.csam import rows as csam_rows
 from toosure.recipes.csam.charts import Curve, Panel, draw
 from toosure.recipes.csam.figure_data import FigureRuns, Theory
 
@@ -302,3 +311,16 @@ def test_all_figures_by_the_command(tmp_path):
     for name in ("fig1-", "fig2", "fig3-networks", "fig3-training", "fig-s5", "fig-s6"):
         assert f'data-name="{name}' in page
     assert "0 failures" in result.output
+
+
+@pytest.mark.parametrize(("full", "name"), [(False, "WRN-16-4 for WRN-28-10"), (True, "WRN-28-10")])
+def test_a_network_that_stands_in_for_the_papers_is_named(full, name):
+    setting = Setting(data="cifar10", full=full)
+    rows = [r for r in figure_rows.networks(setting) if r.name.startswith("WRN-28-10: ")]
+    runs = FigureRuns({row: record_with(row.configs[0]) for row in rows}, {})
+    assert list(figure_data.network_errors(setting, runs, "cifar10")) == [name]
+
+    setting = Setting(data="cifar100", full=full)
+    chain = {row.name: ScoredRow(row, []) for row in csam_rows.combined(setting)}
+    claim = parts.chain_claim(setting, chain, "WRN-28-10: FL")
+    assert claim.statement == f"{name}: FL: SAM lowers its ECE, and CSAM more"

@@ -46,6 +46,19 @@ def test_identical_runs_differ_only_in_seconds(tmp_path):
     assert timeless(other.rows) != timeless(one.rows)
 
 
+def test_curvature_of_another_loss_than_the_trained_one(tmp_path):
+    """At the start both networks are the same, so only the measured loss decides."""
+    settings = {**SMALL, "steps": 1, "measure": ("hessian_sharpness",)}
+    focal, other, ce = (
+        train(RunConfig(**settings, **losses), tmp_path, CPU).rows[0]["train/hessian_sharpness"]
+        for losses in ({"loss": "focal"}, {"loss": "focal", "curvature_loss": "ce"}, {})
+    )
+    assert other == ce != focal
+    assert RunConfig(curvature_loss="focal:gamma=3").curvature_loss == "focal"
+    with pytest.raises(ValueError, match="fokal"):
+        RunConfig(curvature_loss="fokal")
+
+
 def test_the_folder_holds_everything(tmp_path):
     run = train(RunConfig(**SMALL, steps=10, every=5), tmp_path, CPU)
     assert RunConfig.read(run.path) == RunConfig(**SMALL, steps=10, every=5)

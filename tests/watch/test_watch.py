@@ -13,7 +13,7 @@ from torch import nn
 
 from toosure import Run, Watch, margins, metrics
 from toosure.curvature import gn_sharpness
-from toosure.losses import MSELoss
+from toosure.losses import FocalLoss, MSELoss
 from toosure.models import mlp
 from toosure.predictions import read_predictions
 from toosure.processes import Processes
@@ -59,6 +59,15 @@ def test_curvature_of_some_examples_and_metrics_of_all():
     )
     for key in ("train/ece", "train/loss", "val/margin_mean"):
         assert watch.last[key] == pytest.approx(all_rows[key], rel=1e-6)
+
+
+def test_curvature_may_be_of_another_loss_than_the_trained_one():
+    net, train = model(), data()
+    focal = Watch(net, FocalLoss(), train, curvature_loss=CE).last
+    plain = Watch(net, CE, train).last
+    assert focal["train/gn_sharpness"] == plain["train/gn_sharpness"]
+    assert focal["train/loss"] < 0.8 * plain["train/loss"]
+    assert Watch(net, FocalLoss(), train).last["train/gn_sharpness"] != plain["train/gn_sharpness"]
 
 
 def test_curvature_examples_are_noted_where_they_are_fewer(tmp_path):

@@ -104,6 +104,9 @@ def train(
     curvature_examples: Annotated[
         int | None, typer.Option(help="Measure curvature on so many examples of a split. [all]")
     ] = None,
+    curvature_loss: Annotated[
+        str | None, typer.Option(help="Measure curvature of this loss. [the training loss]")
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Measure every so many steps. [20]")] = None,
     at: Annotated[
         str | None, typer.Option(help="Measure at these steps: 0,10,100 or 1,2,4,...")
@@ -167,6 +170,7 @@ def train(
         "precision": precision,
         "eps": in_list(eps),
         "curvature_examples": in_list(curvature_examples),
+        "curvature_loss": in_list(curvature_loss),
         "every": in_list(every),
         "budget": in_list(budget),
         "at": in_list(at),

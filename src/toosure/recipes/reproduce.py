@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toosure.config import RunConfig
-from toosure.optim import SAM
+from toosure.optim import BSAM, SAM
 from toosure.recipes.json_lines import append_lines
 from toosure.recipes.needed_runs import SavedScores, has_ended, missing_configs
 from toosure.recipes.recipe import Claim, Drawing, Findings, Part, Recipe, Saves, Setting
@@ -24,6 +24,20 @@ LOG = "sweeps.jsonl"  # one record per sweep, beside its runs
 
 # The cost of a measurement, in steps of SGD.
 MEASUREMENT_COST = {"gn_sharpness": 60.0, "certificate": 2000.0, "batch_sharpness": 5000.0}
+
+# The cost of a step on a GPU, where an MLP has 1 (benchmarks/results/models.md).
+NETWORK_COST = {
+    **{"resnet20": 6.0, "resnet18": 10.0, "resnet56": 18.0, "resnet50": 35.0, "resnet110": 36.0},
+    **{"wrn": 12.0, "wrn28_10": 48.0, "vit": 17.0, "vit_s32": 17.0, "vit_s16": 35.0},
+    **{"densenet": 50.0, "densenet40": 50.0, "densenet_bc100": 70.0},
+    **{"pyramidnet": 60.0, "pyramidnet110": 60.0},
+}
+# In steps of cross-entropy, as runs of the benchmark took; 8 small batches of bSAM without a graph.
+OBJECTIVE_COST = {
+    **{"gamma_net": 1.4, "mc_dropout": 1.5, "mit": 2.0, "vi": 3.0, "mimo": 3.5},
+    **{"batch_ensemble": 5.0, "rank1": 7.5, "ccat": 51.0},
+}
+BSAM_COST = 40.0
 
 
 @dataclass
@@ -67,9 +81,8 @@ def train_parts(
     """
     configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
     mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
-    missing = longest_first(list(missing_configs(configs, setting, out, mixtures))[:limit])
-    if minutes is not None:
-        missing.reverse()
+    in_order = longest_first if minutes is None else shortest_first
+    missing = in_order(list(missing_configs(configs, setting, out, mixtures))[:limit])
 
     progress = listener_for(missing) if listener_for else ProgressListener()
     began = time.perf_counter()
@@ -99,7 +112,7 @@ def train_parts(
 def by_runtime(
     configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores
 ) -> list[tuple[Runtime, list[RunConfig]]]:
-    """Group runs by how they are trained; runs without CUDA graphs come first.
+    """Group runs by how they are trained; the group of the first run comes first.
 
     `runtime.graph` applies only to runs that a graph can record (`can_record`). Runs that only a
     mixture needs are not judged on shifts: the mixture is.
@@ -109,7 +122,7 @@ def by_runtime(
         graph = runtime.graph and can_record(config)
         shifts = runtime.shifts if saved.needs_scores(config) else None
         groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
-    return sorted(groups.items(), key=lambda group: group[0].graph)
+    return list(groups.items())
 
 
 def saves_by_run(parts: Sequence[Part], setting: Setting, saved: SavedScores) -> dict[str, Saves]:
@@ -133,10 +146,15 @@ def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
     return sorted(distinct, key=lambda c: (-highest[c.data], c.data, -cost(c)))
 
 
+def shortest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
+    """Return each run once, the cheapest first: so most runs end before a deadline."""
+    return sorted(dict.fromkeys(configs), key=lambda c: (cost(c), c.data))
+
+
 def cost(config: RunConfig) -> float:
-    """Estimate the cost of a run, in steps of SGD on the same network."""
+    """Estimate the cost of a run, in steps of SGD on an MLP."""
     step = optimizer_cost(config) * objective_cost(config)
-    network = 10.0 if config.model.startswith("resnet") else 1.0
+    network = NETWORK_COST.get(config.model.partition(":")[0], 1.0)
 
     measurements = len(config.at) or config.steps / config.every
     measuring = sum(MEASUREMENT_COST.get(name, 0.0) for name in config.measure)
@@ -155,6 +173,8 @@ def optimizer_cost(config: RunConfig) -> float:
         return 1 + products / int(word.settings.get("refresh", 1))
 
     target = word.method.target
+    if target is BSAM:
+        return BSAM_COST
     return 2.0 if isinstance(target, type) and issubclass(target, SAM) else 1.0
 
 
@@ -166,7 +186,7 @@ def objective_cost(config: RunConfig) -> float:
     if word.name == "calmo":
         left_out = {name for name, value in word.settings.items() if value == 0}
         return 1.0 + 2.0 * ("robust" not in left_out) + 3.0 * ("smooth" not in left_out)
-    return 1.4 if word.name == "gamma_net" else 1.0
+    return OBJECTIVE_COST.get(word.name, 1.0)
 
 
 def log_sweep(

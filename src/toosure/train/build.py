@@ -86,6 +86,15 @@ def build_criterion(config: RunConfig, device: torch.device) -> nn.Module:
     return module.to(device)
 
 
+def curvature_settings(config: RunConfig, device: torch.device) -> dict[str, Any]:
+    """Return whose curvature the watch measures: on how many examples, and of which loss."""
+    settings: dict[str, Any] = {"curvature_examples": config.curvature_examples}
+    if config.curvature_loss is not None:
+        other = replace(config, loss=config.curvature_loss)
+        settings["curvature_loss"] = build_criterion(other, device)
+    return settings
+
+
 def build_objective(
     config: RunConfig, criterion: nn.Module, device: torch.device
 ) -> Objective[Any]:

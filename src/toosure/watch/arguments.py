@@ -11,7 +11,7 @@ from toosure.curvature.products.functional_model import as_patterns
 from toosure.curvature.products.loss_curvature import LossCurvature
 from toosure.sentences import did_you_mean
 
-OWN = ("gather", "curvature_examples")  # those of the measurer and of its splits
+OWN = ("gather", "curvature_examples", "curvature_loss")  # those of the measurer and of its splits
 # Arguments that the watch fills in itself.
 GIVEN = {"self", "model", "data", "loss", "quantities", "options", "group"}
 

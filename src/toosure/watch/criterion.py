@@ -33,7 +33,7 @@ def ignored_label(loss: Criterion | None) -> int:
     return int(getattr(loss, "ignore_index", -100))
 
 
-def curvature_loss(loss: Criterion) -> Criterion | MSE:
+def hessian_loss(loss: Criterion) -> Criterion | MSE:
     """Return the loss whose Hessian is measured: the same mean, without batch statistics.
 
     NLLLoss becomes cross-entropy. The outputs of a network that ends in log_softmax do not change

@@ -19,7 +19,7 @@ from toosure.posthoc import split_temperature
 from toosure.processes import ALONE, Processes
 from toosure.processes.dtensor import any_sharded, forward_parts, resharded_after
 from toosure.quantities import Quantity, in_row
-from toosure.watch.criterion import Criterion, check_criterion, curvature_loss
+from toosure.watch.criterion import Criterion, check_criterion, hessian_loss
 from toosure.watch.drawn_indices import chosen_rows
 from toosure.watch.outputs import Outputs, values_of
 from toosure.watch.probability_outputs import check_no_softmax
@@ -63,7 +63,7 @@ class WatchedSplit:
     """Measure a model on the examples of one split, repeatedly.
 
     `measure` names what is measured beyond the logits. Curvature is that of `curvature_examples`
-    rows, drawn once; None takes all of them.
+    rows, drawn once, and of `curvature_loss`; None takes all rows, and the loss itself.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class WatchedSplit:
         processes: Processes = ALONE,
         per_example: float = 1.0,
         curvature_examples: int | None = None,
+        curvature_loss: Criterion | None = None,
         group_arrays: Mapping[str, np.ndarray] | None = None,
         **curvature: Any,
     ) -> None:
@@ -89,6 +90,7 @@ class WatchedSplit:
         # The prediction without noise, if it is random: curvature is measured on it.
         self.mean_network: nn.Module | None = getattr(model, "mean_network", None)
         self.loss = loss
+        self.curved = hessian_loss(loss if curvature_loss is None else curvature_loss)
         self.eps = eps
         self.bins = bins
         self.group_arrays = dict(group_arrays or {})  # which rows are of one sequence or image
@@ -150,7 +152,7 @@ class WatchedSplit:
                 critical_sharpness,
                 network,
                 self.curvature_data,
-                curvature_loss(self.loss),
+                self.curved,
                 group=group,
                 warm=self.critical_step,
                 **given,
@@ -161,9 +163,7 @@ class WatchedSplit:
             options = {"sampled_rtol": SAMPLING_ERROR, "group": group} | settings
             if per_example > 1:
                 options["replay"] = False  # the examples of the rows are looked up on the host
-            self.tracker = make_tracker(
-                network, self.curvature_data, curvature_loss(self.loss), keys, **options
-            )
+            self.tracker = make_tracker(network, self.curvature_data, self.curved, keys, **options)
             if per_example > 1 and "chunk" not in settings:
                 widen_chunks(self.tracker, per_example)
 

@@ -51,7 +51,7 @@ OTHERS: dict[str, str] = {
     "MC-Dropout": "mc_dropout:samples=5,rate=0.1",
     "gamma-net": "gamma_net",
     "bSAM": "bsam:samples=32,data_factor=4",
-    "CCAT": "ccat",
+    "CCAT": "ccat:eps=0.12,step=0.02",  # .03 and .005 of a pixel, whose deviation is about .25
     "MMCE by its formula": "mmce",
 }
 QUICK_OTHERS = ("Focal", "Mixup")

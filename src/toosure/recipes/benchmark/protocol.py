@@ -67,7 +67,7 @@ def config(
         "measure": measure,
     }
     if "hessian_sharpness" in measure:
-        fixed["curvature_examples"] = CURVATURE_EXAMPLES
+        fixed |= {"curvature_examples": CURVATURE_EXAMPLES, "curvature_loss": "ce"}
 
     if setting.quick:
         small = {"data": "digits:train=128,val=50,test=200", "precision": "float32"}

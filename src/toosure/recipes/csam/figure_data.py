@@ -10,6 +10,7 @@ from toosure.recipes.benchmark.record import Examples, Record
 from toosure.recipes.benchmark.saved_rows import CALIBRATED_BY
 from toosure.recipes.benchmark.scored_rows import Row, score_rows
 from toosure.recipes.csam import figure_rows
+from toosure.recipes.csam.rows import name_of
 from toosure.recipes.recipe import Setting
 from toosure.recipes.run_store import RunStore
 
@@ -111,7 +112,7 @@ def network_errors(setting: Setting, runs: FigureRuns, data: str) -> NetworkErro
     for row, record in runs.known(figure_rows.networks(setting)):
         network, _, optimizer = row.name.partition(": ")
         if row.data == data:
-            by_network.setdefault(network, {})[optimizer] = errors_of(record)
+            by_network.setdefault(name_of(setting, network), {})[optimizer] = errors_of(record)
     return {network: both for network, both in by_network.items() if len(both) == 2}
 
 

@@ -12,6 +12,7 @@ from toosure.recipes.benchmark.scored_rows import Row
 from toosure.recipes.csam import figure_data, figure_rows
 from toosure.recipes.csam.charts import Bars, Curve, Panel, draw, grouped_bars
 from toosure.recipes.csam.figure_data import FigureRuns, SavedRows, column
+from toosure.recipes.csam.rows import name_of
 from toosure.recipes.csam.theory_figures import theory_drawings
 from toosure.recipes.recipe import Drawing, Setting
 from toosure.recipes.run_store import RunStore
@@ -54,7 +55,8 @@ def confidence_drawings(setting: Setting, runs: FigureRuns) -> list[Drawing]:
             made.append(
                 Drawing(
                     f"fig1-{network.lower()}",
-                    f"Confidence and reliability, {network}, CIFAR-100 (Figure 1)",
+                    f"Confidence and reliability, {name_of(setting, network)}, CIFAR-100 "
+                    "(Figure 1)",
                     "Above, how sure the predictions are, with lines at the mean confidence and "
                     "the accuracy; below, accuracy by confidence.",
                     partial(draw_confidence, pair),

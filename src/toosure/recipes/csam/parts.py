@@ -153,7 +153,8 @@ def combined(setting: Setting, store: RunStore) -> Findings:
 
 def chain_claim(setting: Setting, named: Rows, loss: str) -> Claim:
     """Judge whether ECE falls from a loss alone to SAM with it, and to CSAM with it."""
-    statement = f"{loss}: SAM lowers its ECE, and CSAM more"
+    network, _, word = loss.partition(": ")
+    statement = f"{rows.name_of(setting, network)}: {word}: SAM lowers its ECE, and CSAM more"
     chain = [named[name] for name in (loss, f"{loss}+SAM", f"{loss}+CSAM")]
     if not all(each.records for each in chain):
         return claim_without_runs(statement)
@@ -175,7 +176,7 @@ def sharpness(setting: Setting, store: RunStore) -> Findings:
     judged = claims.sharpness_claims(setting, by_name(scored))
     text = (
         f"ResNet-56, {LONGER}; of which loss and on which split kappa_max is taken is not said. "
-        f"Ours is that of the training loss on {protocol.CURVATURE_EXAMPLES:,} training images"
+        f"Ours is that of cross-entropy on {protocol.CURVATURE_EXAMPLES:,} training images"
     )
     return Findings(judged, tables(scored, "Sharpness (S16)", text), values_of(scored))
 

@@ -9,6 +9,7 @@ import pytest
 from toosure.recipes import Setting
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.benchmark.scored_rows import with_records
+from toosure.recipes.benchmark.shift_scores import corrupted_ece, corrupted_ece_after_temperature
 from toosure.recipes.benchmark.tables import grouped
 from toosure.recipes.ensembles.saved_scores import read_scores
 from toosure.recipes.radius import robust_rows, rows
@@ -180,6 +181,27 @@ def test_ablations_of_the_method(files):
         else:
             values.append(record.control["rho"])
         wrong += [f"{name}: {each}" for each in differences(typed, values)]
+    assert not wrong
+
+
+CORRUPTED = {  # rows of docs/method.md, with their methods on CIFAR-10 and CIFAR-100
+    "SGD": ("sgd", "sgd"),
+    "SAM, as chosen (rho .05; .2)": ("sam:rho=0.05", "sam:rho=0.2"),
+    "SAM, steered": (f"sam:rho=0.05 + {STEERED}",) * 2,
+    "ASAM, steered": (f"asam:rho=0.5 + {STEERED}",) * 2,
+}
+
+
+def test_corrupted_images_of_the_method(kept):
+    wrong = []
+    for name, *cells in rows_below("method.md", "### On corrupted images"):
+        for groups, label, cell in zip(kept, CORRUPTED[name], cells, strict=True):
+            assert len(groups[label]) == 3
+            values = [
+                100 * fmean(error(record) for record in groups[label])
+                for error in (corrupted_ece, corrupted_ece_after_temperature)
+            ]
+            wrong += [f"{name}: {each}" for each in differences(cell.split(", "), values)]
     assert not wrong
 
 

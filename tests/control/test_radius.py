@@ -107,6 +107,35 @@ def test_any_optimizer_with_a_radius_and_any_focal_loss_can_be_steered():
     assert control.report()["control/look_seconds"] == control.look_seconds[0] > 0
 
 
+class Wrapped(torch.optim.Optimizer):
+    """Stands for the optimizer that accelerate and Lightning put around one's own."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+
+def test_an_optimizer_that_a_framework_wraps_is_steered_as_it_is_alone():
+    optimizer = CSAM(nn.Linear(5, 3).parameters(), rho=0.1, lr=0.1)
+    model = nn.Linear(5, 3)
+    both = Radius(actuator="both")
+    alone, wrapped = (
+        RadiusControl(model, each, CONTROL, 3000, both, batch=20)
+        for each in (optimizer, Wrapped(optimizer))
+    )
+    assert (
+        wrapped.every
+        == alone.every
+        < RadiusControl(
+            model, ForeignSAM(model.parameters(), rho=0.1), CONTROL, 3000, batch=20
+        ).every
+    )
+    assert wrapped.report() == alone.report()
+
+
 def test_looks_are_spaced_by_cost_and_stay_between_start_and_until():
     # 200 examples forward, against 3 * 2 passes over 64: at most 3 %.
     by_cost = math.ceil(200 / (0.03 * 6 * 64))

@@ -49,7 +49,7 @@ def test_where_it_gave_up_and_where_it_held_is_marked(tmp_path):
     run = Run(tmp_path / "events")
     *_, gave_up, held = control_figure([run]).data
     assert (list(gave_up.x), list(gave_up.y), gave_up.marker.symbol) == ([30], [0.3], "x")
-    assert (list(held.x), list(held.y), held.marker.symbol) == ([50], [0.5], "square")
+    assert (list(held.x), list(held.y), held.marker.symbol) == ([40], [0.4], "square")
     text = control(PageRuns([run]))
     assert "At a cross it gave up" in text and "From a square on" in text
     assert 'class="plot" style="height: 520px"' in text  # of two panels
@@ -78,7 +78,7 @@ def test_every_look_is_drawn_and_rows_after_the_last_one(tmp_path):
     assert list(sensor.x) == [10, 20, 30, 40]
     assert list(sensor.y) == pytest.approx([0.1, 0.3, 0.2, 0.2])
     assert list(rho.y) == pytest.approx([0.05, 0.06, 0.07, 0.07])
-    assert list(held.x) == [40]
+    assert list(held.x) == [30]  # the last look
     assert "From a square on" in control(PageRuns([Run(tmp_path / "looks")]))
 
 

@@ -395,6 +395,7 @@ def test_corruptions_are_judged_against_a_temperature(tmp_path):
     found = shift.findings(setting, RunStore(tmp_path))
     assert [claim.verdict for claim in found.claims] == ["pass", "FAIL"]
     assert found.claims[0].found == "10.00 : 12.00 (n = 3 : 3)"
+    assert rows.OURS_ON_SAM in found.tables[0].rows[1][0]  # shown, not judged
 
     def two_of_sgd(row, record):
         return record if row.name == "SGD" and record.config.seed == 2 else change(row, record)
@@ -403,7 +404,7 @@ def test_corruptions_are_judged_against_a_temperature(tmp_path):
     found = shift.findings(setting, RunStore(tmp_path))
     assert found.claims[0].found.endswith("(n = 3 : 2)") and found.claims[0].passed is None
     assert "1 of 6 runs missing" in found.claims[0].note
-    assert [line[1] for line in found.tables[0].rows] == ["3", "2", "3", "3"]
+    assert [line[1] for line in found.tables[0].rows] == ["3", "3", "2", "3", "3"]
 
 
 def test_the_share_of_looks_is_their_number_times_what_one_takes(tmp_path):

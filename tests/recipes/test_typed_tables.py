@@ -1,4 +1,4 @@
-"""Numbers typed into docs/which_method.md and docs/method.md are those of the kept scores."""
+"""Numbers typed into which_method.md, method.md and control.md are those of the kept scores."""
 
 import re
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 from toosure.recipes import Setting
 from toosure.recipes.benchmark.score_files import ScoreFiles
 from toosure.recipes.benchmark.scored_rows import with_records
+from toosure.recipes.benchmark.shift_scores import corrupted_ece, corrupted_ece_after_temperature
 from toosure.recipes.benchmark.tables import grouped
 from toosure.recipes.ensembles.saved_scores import read_scores
 from toosure.recipes.radius import robust_rows, rows
@@ -183,13 +184,67 @@ def test_ablations_of_the_method(files):
     assert not wrong
 
 
+CORRUPTED = {  # rows of docs/method.md, with their methods on CIFAR-10 and CIFAR-100
+    "SGD": ("sgd", "sgd"),
+    "SAM, as chosen (rho .05; .2)": ("sam:rho=0.05", "sam:rho=0.2"),
+    "SAM, steered": (f"sam:rho=0.05 + {STEERED}",) * 2,
+    "ASAM, steered": (f"asam:rho=0.5 + {STEERED}",) * 2,
+}
+
+
+def test_corrupted_images_of_the_method(kept):
+    wrong = []
+    for name, *cells in rows_below("method.md", "### On corrupted images"):
+        for groups, label, cell in zip(kept, CORRUPTED[name], cells, strict=True):
+            assert len(groups[label]) == 3
+            values = [
+                100 * fmean(error(record) for record in groups[label])
+                for error in (corrupted_ece, corrupted_ece_after_temperature)
+            ]
+            wrong += [f"{name}: {each}" for each in differences(cell.split(", "), values)]
+    assert not wrong
+
+
+CONTROL = {  # rows of docs/control.md, with their methods on CIFAR-10 and CIFAR-100
+    "ASAM from rho = .5, steered": (f"asam:rho=0.5 + {STEERED}",) * 2,
+    "SAM from rho = .05, steered": (f"sam:rho=0.05 + {STEERED}",) * 2,
+    "the best of SAM's fixed radii by NLL": ("sam:rho=0.1", "sam:rho=0.2"),
+    "ASAM, the better of rho .5 and 1 by validation NLL at seed 0": ("asam:rho=0.5", "asam:rho=1"),
+    "ASAM held at the best radius that was tried, by test NLL (1 and 2)": (
+        "asam:rho=1",
+        "asam:rho=2",
+    ),
+    "ASAM held at rho = 5": (None, "asam:rho=5"),
+}
+
+
+def test_what_was_measured_of_control(kept):
+    wrong = []
+    for name, *cells in rows_below("control.md", "## What was measured"):
+        for groups, label, cell in zip(kept, CONTROL[name], cells, strict=True):
+            assert bool(cell) == bool(label), name
+            if not label:
+                continue
+            assert len(groups[label]) == 3
+            *typed, last = cell.split(" / ")
+            nll, _, radius = last.partition(", ended at ")
+            values = [mean(groups[label], "accuracy"), mean(groups[label], "ece")]
+            values.append(mean(groups[label], "nll", 1))
+            numbers = [*typed, nll]
+            if radius:
+                numbers.append(radius)
+                values.append(fmean(record.control["rho"] for record in groups[label]))
+            wrong += [f"{name}: {each}" for each in differences(numbers, values)]
+    assert not wrong
+
+
 def test_differences_from_constant_radii(kept):
     wrong = []
     for name, points, nll, _ in rows_below("method.md", "### Is it the radius"):
         radius, data = name.split(", ")
         groups = kept[DATA.index(data.lower().replace("-", ""))]
         ours = groups[f"asam:rho=0.5 + {STEERED}"]
-        held = groups["asam" if radius == ".5" else f"asam:rho={radius}"]
+        held = groups[f"asam:rho={radius}"]
         values = [
             mean(ours, key, scale) - mean(held, key, scale)
             for key, scale in (("accuracy", 100), ("nll", 1))

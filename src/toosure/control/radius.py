@@ -19,6 +19,7 @@ from toosure.control.checks import check_classes, check_split, pair_of, whole_co
 from toosure.control.sensor import Reading, read
 from toosure.control.settings import Radius, checked_settings
 from toosure.optim import SAM
+from toosure.optim.wrapper import innermost
 from toosure.processes.dtensor import processes_in, ranks_of, reduced
 from toosure.sentences import every_steps
 from toosure.watch.logits_model import as_logits_model, check_finite_inputs
@@ -77,6 +78,8 @@ class RadiusControl:
             mean_reading, groups=groups, device=self.x.device
         )
 
+        if isinstance(innermost(optimizer), SAM):  # a framework may have wrapped it
+            optimizer = innermost(optimizer)
         if actuator is None or isinstance(actuator, str):
             actuator = make_actuator(actuator or self.settings.actuator, optimizer, criterion)
         self.actuator = actuator

@@ -16,7 +16,7 @@ SENSORS = ("control/log_temperature", "control/gap")
 ACTUATORS = ("control/rho", "control/gamma")
 EVENTS = {  # flags of rows, with their mark and what it says
     "control/gave_up": ("x", "gave up, and set it back"),
-    "control/held": ("square", "held from here: the control split is trained on"),
+    "control/held": ("square", "held from here; soon the control split is trained on"),
 }
 MOVES = {-1: "lowered", 0: "left alone", 1: "raised"}
 
@@ -86,22 +86,26 @@ def traces_of(group: Group, number: int, place: int, key: str, points: int) -> l
 
 
 def events_of(run: Measured, key: str, drawn: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a mark on the line of an actuator where the controller gave up, and where it held."""
+    """Return a mark on the line of an actuator where the controller gave up, and where it held.
+
+    It held from the last point before the first row that says so, which may come much later.
+    """
     marks = []
     for flag, (symbol, text) in EVENTS.items():
         if not has(run, flag):
             continue
-        raised = np.asarray(run.columns[flag], dtype=float) == 1
-        places = np.flatnonzero(raised & np.isfinite(run.columns[key]))
-        if not len(places):
+        drawn_points = np.flatnonzero(np.isfinite(run.columns[key]))
+        raised = np.flatnonzero(np.asarray(run.columns[flag], dtype=float)[drawn_points] == 1)
+        if not len(raised):
             continue
-        first = slice(places[0], places[0] + 1)
+        place = max(raised[0] - 1, 0) if flag == "control/held" else raised[0]
+        point = drawn_points[place : place + 1]
         marker = {"symbol": symbol, "size": 10, "color": drawn["line"]["color"]}
         template = f"{drawn['name']}<br>step %{{x:,}}: <b>{text}</b><extra></extra>"
         marks.append(
             drawn
             | {"mode": "markers", "marker": marker, "hovertemplate": template}
-            | {"x": run.columns["step"][first], "y": run.columns[key][first]}
+            | {"x": run.columns["step"][point], "y": run.columns[key][point]}
         )
     return marks
 

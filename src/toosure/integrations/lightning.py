@@ -5,8 +5,9 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.nn.parallel import DistributedDataParallel
 
-from toosure.integrations.watched_loop import WatchedLoop, innermost
+from toosure.integrations.watched_loop import WatchedLoop
 from toosure.optim import SAM
+from toosure.optim.wrapper import innermost
 from toosure.processes.dtensor import any_sharded
 from toosure.watch import Watch
 from toosure.watch.criterion import Criterion

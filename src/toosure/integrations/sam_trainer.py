@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from transformers import Trainer
 
 from toosure.batches.reader import predicts_next_token
-from toosure.integrations.watched_loop import innermost
 from toosure.optim import CSAM, SAM
+from toosure.optim.wrapper import innermost
 
 
 class SAMTrainer(Trainer):

@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from toosure.optim.wrapper import innermost
 from toosure.watch import Watch
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data
@@ -102,11 +103,3 @@ def with_examples(options: dict[str, Any], splits: Mapping[str, Data | None]) ->
         return options
     drawn = [name for name, data in splits.items() if data is not None and in_memory(data) is None]
     return {**options, "examples": {name: EXAMPLES[name] for name in drawn}}
-
-
-def innermost(optimizer: Any) -> Optimizer:
-    """Return the optimizer that a framework has wrapped, itself perhaps one around a base."""
-    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = optimizer.optimizer
-    assert isinstance(optimizer, Optimizer)
-    return optimizer

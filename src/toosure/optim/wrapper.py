@@ -79,3 +79,14 @@ def step_without_hooks(optimizer: Optimizer) -> None:
     if getattr(step, "hooked", False):  # torch marks a class's step when it wraps it
         step = step.__wrapped__
     step(optimizer)
+
+
+def innermost(optimizer: Any) -> Optimizer:
+    """Return the optimizer inside the wrappers of a framework, such as accelerate or Lightning.
+
+    It may itself be one around a base.
+    """
+    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = optimizer.optimizer
+    inside: Optimizer = optimizer
+    return inside

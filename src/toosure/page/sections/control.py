@@ -15,7 +15,8 @@ NOTE = (
 EVENTS = {
     "control/gave_up": "At a cross it gave up and set the actuator back, since its moves did not "
     "help.",
-    "control/held": "From a square on the control split is trained on, and the actuator is held.",
+    "control/held": "From a square on the actuator is held; soon after, the control split is "
+    "trained on.",
 }
 
 

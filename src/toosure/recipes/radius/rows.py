@@ -79,6 +79,14 @@ def our_method(setting: Setting) -> str:
     return method
 
 
+def ours(setting: Setting) -> dict[str, str]:
+    """Return the words of our method, and of ours on SAM, by the name of their row."""
+    words = {OURS: our_method(setting)}
+    if not setting.quick and our_method(setting) != CHOSEN_ON_SAM:
+        words[OURS_ON_SAM] = CHOSEN_ON_SAM
+    return words
+
+
 def data_names(setting: Setting) -> tuple[str, ...]:
     """Return the data sets of the command; a quick recipe uses digits."""
     if setting.quick:
@@ -125,9 +133,10 @@ def comparison(setting: Setting) -> list[Row]:
     """Return our method and all its rivals."""
     rows = []
     for data in data_names(setting):
-        rows.append(protocol_row(setting, OURS, our_method(setting), data, seeds(setting)))
-        if not setting.quick and our_method(setting) != CHOSEN_ON_SAM:
-            rows.append(protocol_row(setting, OURS_ON_SAM, CHOSEN_ON_SAM, data, seeds(setting)))
+        rows += [
+            protocol_row(setting, name, word, data, seeds(setting))
+            for name, word in ours(setting).items()
+        ]
         rows += rivals(setting, data)
     return rows
 
@@ -200,11 +209,14 @@ def network(setting: Setting) -> list[Row]:
 
 
 def shift(setting: Setting) -> list[Row]:
-    """Return the runs judged on corrupted images: our method and its nearest rivals."""
+    """Return the runs judged on corrupted images: our method, also on SAM, and its nearest rivals.
+
+    Our method on SAM is shown, not judged: it tells how much of the result is that of ASAM.
+    """
     return [
         protocol_row(setting, name, word, data, seeds(setting))
         for data in data_names(setting)
-        for name, word in nearest(setting, data).items()
+        for name, word in {**ours(setting), **nearest(setting, data)}.items()
     ]
 
 

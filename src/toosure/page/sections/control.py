@@ -37,13 +37,13 @@ def control(page: PageRuns) -> str:
 
 def steered_part(group: Group) -> Group:
     """Return the steered runs of a setting with every look, under their names on the page."""
-    pairs = [
-        (with_looks(run), name)
+    steered = [
+        (run, name)
         for run, name in zip(group.runs, group.names, strict=True)
         if any(key in SENSORS for key in control_panels([run]))
     ]
-    runs, names = ([pair[place] for pair in pairs] for place in (0, 1))
-    return Group(group.label, tuple(runs), tuple(names))
+    runs = tuple(with_looks(run) for run, _ in steered)
+    return Group(group.label, runs, tuple(name for _, name in steered))
 
 
 def happened(run: Measured, flag: str) -> bool:

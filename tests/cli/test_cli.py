@@ -112,6 +112,12 @@ def test_options_that_cannot_be(file, options):
     assert evaluate(file, *options).exit_code == 2
 
 
+def test_a_folder_after_runs_is_answered(tmp_path):
+    result = RUN.invoke(app, ["runs", str(tmp_path)])
+    assert result.exit_code == 2 and f"`toosure runs --out {tmp_path}`" in result.stderr
+    assert "No such command" in RUN.invoke(app, ["runs", "nonsense"]).stderr
+
+
 def test_version_and_module():
     words = [sys.executable, "-m", "toosure", "--version"]
     assert subprocess.check_output(words, text=True).startswith("toosure ")

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from toosure.cli.app import app, fail
 from toosure.cli.tables import PIPED, console, terminal_table
@@ -14,7 +15,18 @@ if TYPE_CHECKING:
 
     from toosure.runs import Run
 
+
+class RunsCommand(TyperGroup):
+    """`toosure runs` with its subcommands; a folder in the place of one is answered."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and Path(args[0]).is_dir():
+            fail(f"{args[0]} is a folder: `toosure runs --out {args[0]}` lists its runs")
+        return super().resolve_command(ctx, args)
+
+
 runs_app = typer.Typer(
+    cls=RunsCommand,
     help="List runs, filter them, export their rows.",
     rich_markup_mode=None,
     invoke_without_command=True,

@@ -166,6 +166,7 @@ def test_independent_labels():
 
     html = multilabel_page(result)
     assert "&lt;b&gt;" in html and "<b> (too" not in html and "frequency of label, %" in html
+    assert "miscalibrated</span></h1><p>&lt;b&gt; (too" in html  # how many; which, below
 
 
 @pytest.mark.parametrize(("n", "kind"), [(100, "unclear"), (20_000, "fine")])

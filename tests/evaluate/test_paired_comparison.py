@@ -10,6 +10,7 @@ from toosure import metrics
 from toosure.evaluate import evaluate
 from toosure.evaluate.paired import compare, resampled_weights
 from toosure.evaluate.paired_scores import paired_scores
+from toosure.page.two_models import comparison_page
 from toosure.predictions import from_confidence, from_logits, from_probs
 
 
@@ -66,6 +67,20 @@ def test_the_verdict_in_words():
     assert same.kind == "open"
     assert same.sentence == "3,000 rows show no difference between sure and again"
     assert result.as_json()["differences"]["ece"]["high"] < 0
+
+
+def test_long_names_are_the_first_and_the_second():
+    first, second = two_models(300)
+    long = replace(second, source="digits-mlp-" * 5)
+    result = compare(first, long, samples=50)
+    assert result.names == ("the first", "the second")
+    assert long.source not in result.sentence and "the second is" in result.sentence
+    assert result.as_json()["second"] == long.source
+    html = comparison_page(result)
+    heading = html[html.index("<h1>") : html.index("</h1>")]
+    assert "The second is" in heading and long.source not in heading
+    assert f"first: sure · second: {long.source}" in html
+    assert compare(first, second, samples=50).names == ("sure", "calm")
 
 
 def test_intervals_hold_the_true_change():

@@ -7,6 +7,7 @@ import pytest
 from made_runs import make_run
 
 from toosure.figures.control import control_figure
+from toosure.figures.style import PALETTE
 from toosure.page.page_runs import PageRuns
 from toosure.page.sections.control import control
 from toosure.page.sections.provenance import warnings
@@ -96,6 +97,16 @@ def test_the_section_is_there_for_steered_runs_alone(steered, tmp_path):
     plain = Run(make_run(tmp_path / "plain", {"optimizer": "sgd:lr=0.1"}))
     assert control(PageRuns([plain])) == ""
     assert control(PageRuns([plain, steered]))
+
+
+def test_the_section_names_and_colours_a_run_as_the_page_does(steered, tmp_path):
+    setting = {"optimizer": "sam:lr=0.1"}
+    plain = Run(make_run(tmp_path / "plain", setting, ece=0.05))
+    page = PageRuns([plain, steered])
+    label = "sam:lr=0.1, control radius:dead_band=3,every=10"
+    assert page.places[label] == 1  # behind the plain one, which must not be taken for it
+    text = control(page)
+    assert label in text and PALETTE[1] in text and PALETTE[0] not in text
 
 
 def test_a_dead_band_that_narrows_is_drawn_so(tmp_path):

@@ -12,6 +12,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.report import conclusion_of, report
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.phase import phase
+from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import warnings
 from toosure.page.sections.summary import summary
 from toosure.page.sections.trajectories import trajectories
@@ -70,6 +71,39 @@ def test_a_seed_that_ended_early_is_left_out_and_told(tmp_path):
     )
     assert "1 of its 2 runs ended early" in decide(page).reason
     assert "2 seeds, 1 left out" in summary(page)
+
+
+def test_the_only_setting_that_ended_is_not_said_to_be_the_best_of_one(tmp_path):
+    write(tmp_path, "sgd", 0.5)
+    write(tmp_path, "sam", 0.1, status="diverged")
+    reason = decide(PageRuns(find_runs(tmp_path))).reason
+    assert reason.startswith("It is the only one of 2 settings that ended as it should")
+    assert "lowest" not in reason
+
+
+def test_a_run_that_was_killed_is_to_be_finished_first(tmp_path):
+    config = {"optimizer": "sgd", "steps": 1000}
+    make_run(tmp_path / "killed", config, status="interrupted", gap=0.01)
+    page = PageRuns(find_runs(tmp_path))
+    assert decide(page).steps[0] == (
+        "Repeat its command to finish it: it was interrupted at step 90 of 1,000."
+    )
+    assert "Not finished" in progress(page) and "Going on" not in progress(page)
+    with RunWriter(tmp_path / "other", {"optimizer": "sam", "steps": 1000}) as writer:
+        writer.append(row(0))
+        assert "Going on" in progress(PageRuns(find_runs(tmp_path)))
+
+
+def test_the_first_screen_leads_to_the_warnings_of_what_is_taken(tmp_path):
+    path = write(tmp_path, "sgd", 0.5)
+    write(tmp_path, "sam", 0.9)
+    assert "#provenance" not in summary(PageRuns(find_runs(tmp_path)))
+    with (path / "metrics.jsonl").open("a") as file:
+        told = row(100) | {"val/nll": 0.5, "train/gn_sharpness_unconverged": True}
+        file.write(json.dumps(told) + "\n")
+    html = summary(PageRuns(find_runs(tmp_path)))
+    assert '<a href="#provenance">a warning</a>' in html
+    assert html.count("<b>taken</b>") == 1
 
 
 def test_seeds_are_one_line_with_mean_and_spread(tmp_path):

@@ -263,6 +263,12 @@ def test_page_keeps_up_and_survives_a_restart(browser, visit, ask, server):
         lambda: ask("document.querySelector('#ranking td:nth-child(5)').textContent") == "30.00"
     )
     wait_until(lambda: ask(cells) == "30.00")
+    inner = "document.querySelector('#provenance details details')"  # opened by a reader
+    browser.execute_script(f"{inner}.open = true")
+    append(first, 55, ece=0.3)
+    rows = "document.querySelector('#provenance td:nth-child(4)').textContent"
+    wait_until(lambda: ask(rows) == "7")
+    assert ask(f"{inner}.open")
     make_run(server.folder / "second", {"optimizer": "muon", "steps": 9}, steps=range(3))
     wait_until(lambda: ask("document.querySelectorAll('.chip').length") == 2)
     decision = "document.querySelector('h1').textContent"

@@ -11,6 +11,7 @@ import pytest
 from toosure.evaluate import evaluate
 from toosure.evaluate.paired import compare
 from toosure.evaluate.subgroups import subgroups
+from toosure.evaluate.verdict import verdict
 from toosure.figures import DARK, confidence_histogram, reliability_diagram
 from toosure.metrics import reliability_from_confidence
 from toosure.page.evaluation import evaluation_page
@@ -51,6 +52,23 @@ def test_figures_cannot_end_their_script():
     assert block.count("</script>") == 1
     inside = re.search(r'<script type="application/json">(.*)</script>', block).group(1)
     assert json.loads(inside)["layout"]["title"]["text"] == NASTY
+
+
+def test_what_next_follows_the_verdict(result):
+    html = evaluation_page(result)
+    saved, nll = (result.metrics[key].value for key in ("nll_calibration", "nll"))
+    assert f"A temperature would take up to {saved:.2f} off its NLL of {nll:.2f}: " in html
+    assert html.index("</h1>") < html.index('aria-label="what next"') < html.index('class="plot"')
+
+    generator = np.random.default_rng(0)
+    confidence = generator.uniform(0.5, 1, 40_000)
+    right = generator.random(40_000) < confidence
+    sound = evaluate(from_confidence(confidence, right), samples=50)
+    assert "Use the probabilities as they are" in evaluation_page(sound)
+    few = evaluate(from_confidence(confidence[:50], right[:50]), samples=50)
+    assert verdict(few).kind == "unclear" and 'class="next"' not in evaluation_page(few)
+    unsure = evaluate(from_confidence(confidence - 0.2, right), samples=50)
+    assert "<code>toosure calibrate VAL TEST</code> fits" in evaluation_page(unsure)
 
 
 def test_verdict_comes_first(result):

@@ -133,7 +133,7 @@ def test_without_a_plain_optimizer_the_reference_is_the_first_of_the_ranking(tmp
         write_predictions(make_run(tmp_path / name), 1.0)
     page = PageRuns(find_runs(tmp_path))
     assert page.reference is page.groups[0]
-    assert "the first of the ranking: no config names a plain optimizer" in improvements(page)
+    assert "the first of the ranking, since no setting is a plain optimizer" in improvements(page)
 
 
 def test_differences_and_what_helped_are_of_each_data_set(tmp_path):

@@ -275,6 +275,27 @@ def test_temperature_scaling_is_shown_as_the_run_wrote_it(tmp_path):
     assert "Calibrators, before and after" in report(tmp_path)
 
 
+def test_calibrators_of_several_seeds_are_a_mean_and_every_run_below(tmp_path):
+    scaling = scaling_of(predictions_of())
+    for seed, change in enumerate((-0.01, 0.01)):
+        path = make_run(tmp_path / f"r{seed}", {"optimizer": "sgd", "seed": seed})
+        text = json.dumps(scaling | {"ece": scaling["ece"] + change})
+        (path / "temperature.json").write_text(text)
+    html = calibrators(PageRuns(find_runs(tmp_path)))
+    mean, every = html.split("<summary>every run</summary>")
+    assert mean.count("<tr>") == 2 and every.count("<tr>") == 3
+    spread = 100 * np.std([-0.01, 0.01], ddof=1)
+    assert f"{100 * scaling['ece']:.2f}<small>±&nbsp;{spread:.2f}" in mean
+    assert "2 seeds" in mean and "on average" in mean and "seed 1" in every
+
+
+@pytest.mark.parametrize(("count", "folded"), [(6, False), (7, True)])
+def test_the_origin_of_many_runs_is_folded(tmp_path, count, folded):
+    for seed in range(count):
+        make_run(tmp_path / f"r{seed}", {"optimizer": "sgd", "seed": seed})
+    assert ("7 runs: status" in provenance(PageRuns(find_runs(tmp_path)))) is folded
+
+
 def test_a_run_without_these_numbers_shows_those_of_calibrate(tmp_path):
     path = make_run(tmp_path / "r")
     np.savez(path / "predictions.npz", **predictions_of())

@@ -8,6 +8,7 @@ from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.provenance import provenance
+from toosure.page.sections.trajectories import trajectories
 from toosure.runs import find_runs
 from toosure.sentences import listed
 
@@ -36,3 +37,10 @@ def test_a_spread_has_the_decimals_of_its_mean(tmp_path):
     for seed, sharpness in enumerate((2.0, 3.0)):
         make_run(tmp_path / f"r{seed}", {"optimizer": "sgd", "seed": seed}, sharpness=sharpness)
     assert "2.50<small>±&nbsp;0.71</small>" in comparison(PageRuns(find_runs(tmp_path)))
+
+
+def test_loss_curves_of_different_criteria_are_said_not_to_compare(tmp_path):
+    for loss in ("ce", "focal"):
+        make_run(tmp_path / loss, {"optimizer": "sgd", "loss": loss})
+        said = "not their loss" in trajectories(PageRuns(find_runs(tmp_path)))
+        assert said is (loss == "focal")

@@ -118,12 +118,17 @@ def write_page(result: "Comparison", path: Path) -> None:
 def print_comparison(result: "Comparison") -> None:
     """Print the verdict, then each number of both and its change."""
     from toosure.page.number_text import printed
-    from toosure.page.two_models import word_of
+    from toosure.page.two_models import short_names, word_of
 
-    typer.echo(f"{result.sentence}.\n")
-    table = numbers_table(
-        "metric", result.first, result.second, "change", "low", "high", "second is"
-    )
+    sentence = result.sentence
+    if sentence.startswith("the second"):  # else it starts with a number or a name
+        sentence = sentence[:1].upper() + sentence[1:]
+    typer.echo(f"{sentence}.")
+    if result.names != (result.first, result.second):
+        typer.echo(f"first:  {result.first}\nsecond: {result.second}")
+    typer.echo("")
+    headings = ("metric", *short_names(result), "change", "low", "high", "second is")
+    table = numbers_table(*headings)
     for row in result.differences:
         both = (printed(each, ".4f") for each in (row.first, row.second))
         change = (printed(each, "+.4f") for each in row.change)

@@ -10,12 +10,13 @@ import typer
 
 from toosure.cli.app import app, fail
 from toosure.cli.run_options import DataRoot
-from toosure.cli.tables import print_table, terminal_table
+from toosure.cli.tables import console, print_table, terminal_table
 from toosure.sentences import did_you_mean, size_text
 
 if TYPE_CHECKING:
     from toosure.data.download import Progress
 
+NARROW = 140  # characters of a line, below which addresses would be cut
 Description = dict[str, Any]  # of a data set, as `--json` prints it
 
 
@@ -92,14 +93,18 @@ def print_all(descriptions: list[Description], root: Path) -> None:
     """Print a table of all data sets."""
     table = terminal_table("data", "status")
     table.add_column("size", justify="right", no_wrap=True)
-    for heading in ("licence", "what", "from"):
+    narrow = console().width < NARROW
+    for heading in ("licence", "what", *(() if narrow else ("from",))):
         table.add_column(heading)
 
     for each in descriptions:
         size = size_text(each["bytes"]) if each["bytes"] else ""
         cells = (each["name"], each["status"], size)
-        table.add_row(*cells, each["licence"], each["about"], each["page"])
+        where = () if narrow else (each["page"],)
+        table.add_row(*cells, each["licence"], each["about"], *where)
     print_table(table)
+    if narrow:
+        typer.echo("\n`toosure data NAME` says where one comes from.", nl=False)
     typer.echo(
         f"\nlooked for below {root}/; imagefolder:PATH reads any folder of images, "
         "shards:PATH tar files of them, arrays:FILE.npz inputs and labels of your own"

@@ -31,10 +31,12 @@ def demo(
     """
     from toosure.demo import CHOSEN, METHODS, conclusion, demo_configs, demo_scores
     from toosure.train import Runtime
+    from toosure.verdicts import plural
 
     out = folder / "runs" / "demo"
     configs = demo_configs(steps, seeds)
-    typer.echo(f"400 digits, three in ten mislabelled; {', '.join(METHODS)}; {seeds} seeds each.\n")
+    each = f"{seeds} {plural(seeds, 'seed')} each"
+    typer.echo(f"400 digits, three in ten mislabelled; {', '.join(METHODS)}; {each}.\n")
     try:
         # More threads would only wait for each other on such small tensors.
         runtime = Runtime("cpu", threads=1)

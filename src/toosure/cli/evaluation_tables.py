@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from toosure.cli.tables import numbers_table, print_table
+from toosure.cli.tables import console, numbers_table, print_table
 
 if TYPE_CHECKING:
     from toosure.evaluate import Evaluation
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from toosure.evaluate.paired import Comparison
     from toosure.evaluate.recalibrated import Recalibration
     from toosure.evaluate.subgroups import Subgroups
+
+
+NARROW = 100  # characters of a line, below which seven columns are not read
 
 
 def print_evaluation(result: "Evaluation", keys: Sequence[str] | None = None) -> None:
@@ -91,9 +94,17 @@ def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
 
 
 def print_subgroups(result: "Subgroups") -> None:
-    """Print one row per subgroup, and how many groups were accounted for."""
+    """Print one row per subgroup, and how many groups were accounted for.
+
+    On a narrow terminal the verdicts come first, a line each.
+    """
+    narrow = console().width < NARROW
+    typer.echo("")
+    if narrow:
+        typer.echo("\n".join(f"{group.name}: {group.sentence}." for group in result.groups) + "\n")
     shares = ("class 1 true", "P(class 1)") if result.class_one else ("accuracy", "confidence")
-    table = numbers_table(result.column, "n", *shares, "gap, points", "ECE, points", "verdict")
+    headings = ("n", *shares, "gap, points", "ECE, points", *(() if narrow else ("verdict",)))
+    table = numbers_table(result.column, *headings)
     for group in result.groups:
         table.add_row(
             group.name,
@@ -102,9 +113,8 @@ def print_subgroups(result: "Subgroups") -> None:
             f"{100 * group.confidence:.1f} %",
             in_points(group.gap, "+.1f"),
             in_points(group.ece, ".1f"),
-            group.sentence,
+            *(() if narrow else (group.sentence,)),
         )
-    typer.echo("")
     print_table(table)
     typer.echo(f"\n{result.sentence}")
 

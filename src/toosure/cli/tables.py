@@ -27,7 +27,8 @@ def terminal_table(*headings: str, title: str | None = None) -> "Table":
 
 def numbers_table(first: str, *headings: str) -> "Table":
     """Return an empty table whose first column is text and whose others are numbers."""
-    table = terminal_table(first)
+    table = terminal_table()
+    table.add_column(first, overflow="fold")  # names tell rows apart: none is cut
     for heading in headings:
         table.add_column(heading, justify="right", overflow="fold")
     return table

@@ -23,6 +23,7 @@ from toosure.verdicts import plural
 
 MANY_ROWS = 20_000  # from here on fewer replicas: each costs a few milliseconds
 FEW_SAMPLES = 400
+MAX_NAME = 40  # characters of a name in a sentence
 
 
 class Difference(NamedTuple):
@@ -67,6 +68,13 @@ class Comparison:
     groups: int | None = None  # number of groups that were resampled instead of rows
 
     @property
+    def names(self) -> tuple[str, str]:
+        """What the two are called in sentences and headings: "the first" where names are long."""
+        if max(len(self.first), len(self.second)) > MAX_NAME:
+            return "the first", "the second"
+        return self.first, self.second
+
+    @property
     def resampled(self) -> str:
         """What is resampled for the intervals: rows or whole groups."""
         return "rows" if self.groups is None else f"{self.groups:,} groups of rows"
@@ -74,6 +82,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """A sentence: which model is better in which numbers, and what is open."""
+        first, second = self.names
         better = [d for d in self.differences if d.direction > 0]
         worse = [d for d in self.differences if d.direction < 0]
         open_ones = [d for d in self.differences if d.direction == 0 and not d.infinite]
@@ -81,15 +90,15 @@ class Comparison:
         ending = f"; {listed_names(infinite)} is infinite and was not compared" if infinite else ""
         if not better and not worse:
             rows = f"{self.n:,} {plural(self.n, 'row')}"
-            pair = f"{self.first} and {self.second}"
+            pair = f"{first} and {second}"
             where = f" in {listed_names(open_ones)}" if infinite else ""
             return f"{rows} show no difference between {pair}{where}{ending}"
 
         parts = [f"better in {listed_names(better)}"] if better else []
         parts += [f"worse in {listed_names(worse)}"] if worse else []
-        said = f"{self.second} is {' and '.join(parts)}"
+        said = f"{second} is {' and '.join(parts)}"
         remainder = f"; {listed_names(open_ones)}: no difference shown" if open_ones else ""
-        return f"{said} than {self.first}{remainder}{ending}"
+        return f"{said} than {first}{remainder}{ending}"
 
     @property
     def kind(self) -> str:

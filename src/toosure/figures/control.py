@@ -26,10 +26,13 @@ def control_panels(runs: Sequence[Measured]) -> list[str]:
     return [key for key in (*SENSORS, *ACTUATORS) if any(has(run, key) for run in runs)]
 
 
-def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
+def control_figure(
+    runs: Sequence[Measured], points: int = 1000, groups: Sequence[tuple[int, Group]] = ()
+) -> "Figure":
     """Draw sensor and actuator of controlled runs along training, one panel each.
 
-    Between the dashed lines, the dead band, the controller leaves the actuator alone.
+    Between the dashed lines, the dead band, the controller leaves the actuator alone. `groups` are
+    those of the runs with their places in the palette, where other figures name and colour them.
 
     >>> from types import SimpleNamespace as Row
     >>> columns = {"step": np.arange(2), "control/log_temperature": np.array([0.1, 0.0])}
@@ -41,10 +44,11 @@ def control_figure(runs: Sequence[Measured], points: int = 1000) -> "Figure":
     from plotly.subplots import make_subplots
 
     panels = control_panels(runs)
+    groups = groups or list(enumerate(group_runs(runs)))
     drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
     for row, key in enumerate(panels, 1):
         traces: list[dict[str, Any]] = []
-        for place, group in enumerate(group_runs(runs)):
+        for place, group in groups:
             for number in range(len(group.runs)):
                 traces += traces_of(group, number, place, key, points)
         drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))

@@ -25,6 +25,7 @@ NO_VALIDATION = (
     "Measure validation data, as with `--data digits:val=200`: on its training data every network "
     "looks honest."
 )
+UNFINISHED = ("stopped", "interrupted")
 SCALING = ("temperature", "ece", "ece_after")
 
 
@@ -60,7 +61,13 @@ def decide(page: PageRuns) -> Decision:
     verb = "So far" if any(run.status == "running" for run in page.runs) else "Take"
     title = f"{verb} {chosen.label}: {sentence[:1].lower()}{sentence[1:]}"
 
-    reason = f"{reason_for(chosen, accurate, ranked)} {overall[1]}."
+    why = reason_for(chosen, accurate, ranked)
+    if len(ranked) == 1:
+        why = (
+            f"It is the only one of {len(page.ranked_settings)} settings that ended as it should "
+            "and has validation data."
+        )
+    reason = f"{why} {overall[1]}."
     if chosen.left_out:
         left_out = f"{chosen.left_out} of its {len(chosen.group.runs)} runs"
         reason += f" {left_out} ended early or have no validation data, and are left out."
@@ -161,6 +168,8 @@ def correction(chosen: RankedSetting) -> str:
         return "Check its inputs and the model as it starts: they gave NaN before any step."
     if not runs:
         return "Repeat it with a smaller learning rate."
+    if all(run.status in UNFINISHED for run in runs):
+        return way_to_its_end(runs[0])
     if verdict.training_only:
         return NO_VALIDATION
 
@@ -173,6 +182,15 @@ def correction(chosen: RankedSetting) -> str:
     if verdict.kind == "fine":
         return "Nothing to correct: its confidence can be taken as it is."
     return calibration(runs, is_running)
+
+
+def way_to_its_end(run: Run) -> str:
+    """Return how to finish a run that was killed or stopped."""
+    step, total = run.step_reached, run.config.get("steps")
+    where = f" at step {step:,}" if step is not None else ""
+    where += f" of {total:,}" if where and isinstance(total, int) else ""
+    how = "Repeat its command to finish it" if run.config else "Train it to its end"
+    return f"{how}: it was {run.status}{where}."
 
 
 def way_to_a_verdict(verdict: RunVerdict) -> str:

@@ -17,6 +17,8 @@ from toosure.page.subgroup_table import subgroup_table
 from toosure.page.tables import table
 from toosure.quantities import QUANTITIES, evaluation_groups, shown_in
 
+MIN_SAVED = 0.01  # of the NLL; what a temperature saves below that is not mentioned
+
 
 def evaluation_page(result: Evaluation, by: Subgroups | None = None) -> str:
     """Return the self-contained page of an evaluation, with its subgroups if there are some."""
@@ -40,13 +42,41 @@ def name_of(result: Evaluation) -> str:
 
 def headline(result: Evaluation) -> str:
     """Return the verdict and what it rests on."""
-    return verdict_header(name_of(result), *verdict(result))
+    judged = verdict(result)
+    return verdict_header(name_of(result), *judged, what_next(result, judged.kind))
 
 
-def verdict_header(source: str, kind: str, sentence: str, reasons: Sequence[str]) -> str:
-    """Return the head of a page: a verdict in the colour of its kind, and its reasons."""
+def what_next(result: Evaluation, kind: str) -> str:
+    """Return what to do about a verdict; empty where its reasons say it."""
+    if kind == "fine":
+        return "Use the probabilities as they are, on data like these."
+    if kind == "uneven":
+        return (
+            "See below where it errs; a calibrator of several numbers, as "
+            "`toosure calibrate --method vector`, may mend it."
+        )
+    if kind == "unclear":
+        return ""
+
+    if result.class_one:
+        return "`toosure calibrate VAL TEST --method platt` moves P(class 1), and judges it."
+    fits = "`toosure calibrate VAL TEST` fits a calibrator on other rows, and judges it"
+    saved, nll = (result.metrics.get(key) for key in ("nll_calibration", "nll"))
+    if saved is None or nll is None or not saved.value >= MIN_SAVED * nll.value:
+        return f"{fits}."
+    return (
+        f"A temperature would take up to {saved.value:.2f} off its NLL of {nll.value:.2f}: {fits}."
+    )
+
+
+def verdict_header(
+    source: str, kind: str, sentence: str, reasons: Sequence[str], following: str = ""
+) -> str:
+    """Return the head of a page: a verdict in the colour of its kind, its reasons, what next."""
     tone = kind if kind in ("over", "under", "fine") else ""
     backing = "".join(f"<p>{prose(reason)}</p>" for reason in reasons)
+    if following:
+        backing += f'<ul class="next" aria-label="what next"><li>{prose(following)}</li></ul>'
     return (
         f'<header><p class="source">toosure · evaluation of {escape(source)}</p>'
         f'<h1><span class="{tone}">{escape(sentence)}</span></h1>{backing}</header>'

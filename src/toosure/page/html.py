@@ -131,6 +131,17 @@ def with_label(key: str, label: str) -> Quantity:
     return replace(described(key), label=label)
 
 
+def change_of(key: str, label: str = "") -> Quantity:
+    """Return a quantity as the heading of its change: a difference of shares is in points.
+
+    >>> change_of("accuracy").heading, change_of("ece", "change of ECE").heading
+    ('accuracy, points', 'change of ECE, points')
+    """
+    quantity = described(key)
+    unit = "points" if quantity.unit == "%" else quantity.unit
+    return replace(quantity, label=label or quantity.short, unit=unit)
+
+
 def tooltip(quantity: Quantity) -> str:
     """Return the meaning of a quantity as the text of a tooltip, without code marks."""
     return escape(quantity.says.replace("`", ""))

@@ -82,10 +82,13 @@
     const old = find(id);
     if (!old || old.contains(document.activeElement)) return;
     const isFolded = old.querySelector(":scope > details")?.open === false;
+    const inner = ":scope > details details > summary";
+    const opened = new Set([...old.querySelectorAll(inner)].filter((each) => each.parentElement.open).map((each) => each.textContent));
     const scrolled = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
     old.outerHTML = html;
     const fresh = find(id);
     if (isFolded) fresh?.querySelector(":scope > details")?.removeAttribute("open");
+    fresh?.querySelectorAll(inner).forEach((each) => { each.parentElement.open = opened.has(each.textContent); });
     fresh?.querySelectorAll(".scroll").forEach((box, i) => { if (scrolled[i]) [box.scrollLeft, box.scrollTop] = scrolled[i]; });
   }
 

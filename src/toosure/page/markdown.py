@@ -8,6 +8,7 @@ import numpy as np
 
 from toosure.page.data_sets import how_to_name
 from toosure.page.decision import decide, title_of
+from toosure.page.html import change_of
 from toosure.page.markdown_table import markdown_table
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -79,7 +80,7 @@ def difference_note(page: PageRuns, comparison: SettingComparison) -> str:
     return (
         f"Against {plain(page.reference.label)} ({page.why_reference}), on {comparison.n:,} "
         f"{SPLITS[comparison.split]} examples; ± is half a 95 % interval. In bold: more than "
-        "chance. The last column: what the larger part of the ECE's interval is over."
+        "chance. The last column: what would narrow the interval of the ECE most."
     )
 
 
@@ -101,7 +102,7 @@ def difference_table(page: PageRuns, comparison: SettingComparison) -> str:
         seeds = comparison.seeds(group.label, reference)
         over = mostly_over(by_key[DECIDES], seeds, comparison.n)
         rows.append([plain(group.label), *cells, over])
-    header = ["setting", *(described(key).heading for key in KEYS), MOSTLY_OVER]
+    header = ["setting", *(change_of(key).heading for key in KEYS), MOSTLY_OVER]
     return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 

@@ -13,12 +13,19 @@ def multilabel_page(result: MultilabelEvaluation) -> str:
     """Return the self-contained page of an evaluation of independent labels."""
     source = result.source or "independent labels"
     blocks = [
-        verdict_header(source, *result.verdict),
+        verdict_header(source, result.verdict.kind, *headline_and_reasons(result)),
         tiles(key_numbers(result)),
         figures(result),
         label_table(result),
     ]
     return page(f"{result.verdict.sentence} – {source}", "\n".join(blocks))
+
+
+def headline_and_reasons(result: MultilabelEvaluation) -> tuple[str, tuple[str, ...]]:
+    """Return how many labels are miscalibrated as the headline; which, as the first reason."""
+    _, sentence, reasons = result.verdict
+    count, _, named = sentence.partition(": ")
+    return count, (f"{named[:1].upper()}{named[1:]}.", *reasons) if named else reasons
 
 
 def key_numbers(result: MultilabelEvaluation) -> list[tuple[str, str, str]]:

@@ -110,7 +110,7 @@ class PageRuns:
         name = optimizer_of(self.reference)
         if name in BASELINES:
             return f"the plain optimizer {name}"
-        return "the first of the ranking: no config names a plain optimizer"
+        return "the first of the ranking, since no setting is a plain optimizer"
 
     @cached_property
     def reference(self) -> Group:

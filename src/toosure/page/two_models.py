@@ -16,14 +16,31 @@ def comparison_page(result: Comparison) -> str:
     if sentence.startswith("the second"):  # else it starts with a number or a name
         sentence = sentence[:1].upper() + sentence[1:]
     header = (
-        f'<header><p class="source">toosure · {escape(result.first)} and {escape(result.second)}'
+        f'<header><p class="source">toosure · {both_named(result)}'
         f'</p><h1><span class="{tone}">{escape(sentence)}</span></h1>'
         f"<p>{prose(f'On {result.n:,} rows, {result.checked}.')}</p></header>"
     )
 
-    first, second = zip((result.first, result.second), result.tables, strict=True)
+    titles = short_names(result)
+    if result.names != (result.first, result.second):
+        titles = ("First", "Second")
+    first, second = zip(titles, result.tables, strict=True)
     diagrams = reliability_pair(first, second, result.bins, result.level, result.class_one)
     return page(sentence, "\n".join([header, differences(result), diagrams]))
+
+
+def short_names(result: Comparison) -> tuple[str, str]:
+    """Return what headings call the two."""
+    first, second = result.names
+    return first.removeprefix("the "), second.removeprefix("the ")
+
+
+def both_named(result: Comparison) -> str:
+    """Return both names in full, and which is the first."""
+    first, second = escape(result.first), escape(result.second)
+    if result.names == (result.first, result.second):
+        return f"{first} and {second}"
+    return f"first: {first} · second: {second}"
 
 
 def differences(result: Comparison) -> str:
@@ -32,7 +49,7 @@ def differences(result: Comparison) -> str:
         ((d.key, QUANTITIES[d.key].says), d.first, d.second, *d.change, word_of(d))
         for d in result.differences
     ]
-    header = ("metric", result.first, result.second, "change", "low", "high", "second is")
+    header = ("metric", *short_names(result), "change", "low", "high", "second is")
     note = (
         f"The second less the first, with {100 * result.level:g} % intervals of each by itself, by "
         f"resampling the same {result.resampled} of both. ECE over {result.bins} bins. "

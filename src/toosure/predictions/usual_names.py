@@ -47,6 +47,7 @@ PREFIX = re.compile(
     r"(?i)^(p|prob|probs|proba|probability|pred_proba|y_prob|y_proba|y_pred_proba|logit|logits|"
     r"score|scores|y_score|class|output)(?:[_ .:\-](.+)|(\d+)|[(\[](.+)[)\]])$"
 )
+MAX_LISTED = 240  # characters of a list of twelve names; of longer ones three are named
 
 
 def is_other(name: str) -> bool:
@@ -185,5 +186,9 @@ def listed_columns(names: Iterable[str]) -> str:
 
     >>> listed_columns(["a", ""])
     'a, (a column without a name)'
+    >>> listed_columns(["lesser spotted " + "warbler" * 9] * 5).endswith(" and 2 more")
+    True
     """
-    return listed((name or "(a column without a name)" for name in names), show=12)
+    names = [name or "(a column without a name)" for name in names]
+    show = 12 if sum(map(len, names[:12])) <= MAX_LISTED else 3
+    return listed(names, show)

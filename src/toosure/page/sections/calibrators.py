@@ -1,25 +1,29 @@
 """Calibrators, before and after: the temperature of each run, and what `toosure calibrate` kept."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
+from toosure.figures import Group
 from toosure.page.half_intervals import PlusMinus, ValueInterval
 from toosure.page.html import section, with_label
 from toosure.page.kept_calibrators import KeptCalibrator, kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.scaling_effect import scaling_effect
-from toosure.page.tables import Cell, Heading, NumberCell, table
+from toosure.page.tables import Cell, Heading, NumberCell, mean_cell, table
 from toosure.runs import Run
+from toosure.verdicts import plural
 
 NOTE = (
     "Each was fitted on a run's validation data and judged on test data that it never saw. A "
-    "temperature T above 1 cools an over-confident network; accuracy stays as it was. Below each "
-    "ECE is its 95 % interval; chance is what a perfectly calibrated network may show on so many "
-    "examples. For another calibrator: `toosure calibrate RUN --method isotonic`, with the folder "
-    "of a run."
+    "temperature T above 1 cools an over-confident network; accuracy stays as it was. Below the "
+    "ECE of a run is its 95 % interval; chance is what a perfectly calibrated network may show on "
+    "so many examples. For another calibrator: `toosure calibrate RUN --method isotonic`, with the "
+    "folder of a run."
 )
+MEANS = "Means over seeds ± standard deviation; every run is folded below."
 NUMBERS = ("temperature", "ece", "ece_after", "nll", "nll_after", "n")
 
 
@@ -29,6 +33,19 @@ def calibrators(page: PageRuns) -> str:
     if not rows:
         return ""
 
+    every = rows_table(rows)
+    note = NOTE
+    blocks = [every]
+    means = [row for group in page.groups for row in means_of(group)]
+    if len(means) < len(rows):
+        note = f"{MEANS} {NOTE}"
+        blocks = [rows_table(means), f"<details><summary>every run</summary>{every}</details>"]
+    return section(
+        "Calibrators, before and after", note, *blocks, name="calibrators", short="Calibrators"
+    )
+
+
+def rows_table(rows: Sequence[Sequence[Cell]]) -> str:
     header: list[Heading] = ["run", "calibrator", with_label("ece", "ECE before"), "ECE after"]
     header += [
         "by chance",
@@ -38,13 +55,57 @@ def calibrators(page: PageRuns) -> str:
         "samples",
     ]
     formats = ("", "", "", "", "", "", ".3f", ".3f", ",")
-    return section(
-        "Calibrators, before and after",
-        NOTE,
-        table(header, rows, formats, sortable=True),
-        name="calibrators",
-        short="Calibrators",
+    return table(header, rows, formats, sortable=True)
+
+
+def means_of(group: Group) -> list[list[Cell]]:
+    """Return the rows of a setting: of several seeds, a mean over them for each calibrator."""
+    if len(group.runs) == 1:
+        return rows_of(group.names[0], group.runs[0])
+
+    by_calibrator: dict[str, list[list[Cell]]] = {}
+    for run in group.runs:
+        for row in rows_of(group.label, run):
+            by_calibrator.setdefault(calibrator_of(row), []).append(row)
+    own = [float(run.scaling["temperature"]) for run in group.runs if is_whole(run.scaling)]
+    notes = {"temperature": f"T = {printed(fmean(own), '.2f')} on average"} if own else {}
+    return [
+        mean_row(group.label, (name, notes.get(name, "")), rows)
+        for name, rows in by_calibrator.items()
+    ]
+
+
+def calibrator_of(row: Sequence[Cell]) -> str:
+    """Return the name of the calibrator of a row, without its temperature."""
+    return str(row[1][0] if isinstance(row[1], tuple) else row[1]).partition(",")[0]
+
+
+def mean_row(label: str, calibrator: Cell, rows: Sequence[Sequence[Cell]]) -> list[Cell]:
+    """Return the means over seeds of the rows of one calibrator, ± standard deviation."""
+    seeds = f"{len(rows)} {plural(len(rows), 'seed')}"
+    before, after, chance, accuracy, nll, nll_after, n = (
+        [number_in(row[place]) for row in rows] for place in range(2, 9)
     )
+    known = [each for each in chance if math.isfinite(each)]
+    highest = NumberCell(max(known), f"up to {max(known):.1f}") if known else chance_cell(None)
+    changed = mean_cell(accuracy, "+.2f") if any(accuracy) else NumberCell(0.0, "unchanged")
+    return [
+        (label, seeds),
+        calibrator,
+        mean_cell(before, ".2f"),
+        mean_cell(after, ".2f"),
+        highest,
+        changed,
+        mean_cell(nll, ".3f"),
+        mean_cell(nll_after, ".3f"),
+        int(min(n)),
+    ]
+
+
+def number_in(cell: Cell) -> float:
+    """Return the number of a cell; NaN if it has none."""
+    value = cell.value if isinstance(cell, NumberCell) else cell
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def is_whole(scaling: Mapping[str, Any]) -> bool:

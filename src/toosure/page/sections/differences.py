@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from toosure.page.half_intervals import PlusMinus, seeds_factor
-from toosure.page.html import data_heading, in_script, prose, section
+from toosure.page.html import change_of, data_heading, in_script, prose, section
 from toosure.page.number_text import printed
 from toosure.page.packing import ArrayPool
 from toosure.page.page_runs import PageRuns
@@ -33,10 +33,9 @@ def differences(page: PageRuns) -> str:
     note = (
         "How much higher each setting is than the reference on the same examples: their last "
         "predictions, resampled together, and the spread over seeds where there are several; ± is "
-        "half a 95 % interval. Grey may be chance. The last column says what the larger part of "
-        "the ECE's interval is over. Where it is examples, more of them narrow it; where it is "
-        f"seeds, more seeds: 5 leave about {100 * seeds_factor(5) / seeds_factor(2):.0f} % of the "
-        "part that 2 have."
+        "half a 95 % interval. Grey may be chance. The last column says what would narrow the "
+        "interval of the ECE most: more examples, or more seeds (5 leave about "
+        f"{100 * seeds_factor(5) / seeds_factor(2):.0f} % of the part that 2 have)."
     )
     return section(
         "Differences on the same examples", note, *blocks, name="differences", short="Differences"
@@ -53,7 +52,7 @@ def block(head: str, page: PageRuns, comparison: SettingComparison) -> str:
     )
 
     on = f"On {comparison.n:,} {SPLITS[comparison.split]} examples."
-    on += f" The reference is at first {page.why_reference}."
+    on += f" The reference is {page.why_reference}, unless you choose another."
     missing = [group.label for group in page.groups if group.label not in comparison.settings]
     left_out = f" Without predictions of these examples: {listed(missing, 3)}." if missing else ""
     return (
@@ -67,7 +66,7 @@ def block(head: str, page: PageRuns, comparison: SettingComparison) -> str:
 
 def difference_table(page: PageRuns, comparison: SettingComparison, reference: str) -> str:
     """Return the table against one reference; the scripts refill it for another."""
-    header: list[Heading] = ["setting", *(described(key) for key in KEYS), MOSTLY_OVER]
+    header: list[Heading] = ["setting", *map(change_of, KEYS), MOSTLY_OVER]
     rows: list[list[Cell]] = []
     labels = [group.label for group in page.groups if group.label in comparison.settings]
     for label in labels:

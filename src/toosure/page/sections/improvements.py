@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from toosure.page.half_intervals import PlusMinus, mean_over_seeds
-from toosure.page.html import data_heading, prose, section, with_label
+from toosure.page.html import change_of, data_heading, prose, section
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
@@ -74,8 +74,8 @@ def block(head: str, page: PageRuns, comparison: SettingComparison) -> str:
     candidates.sort(key=lambda each: (each.costs_accuracy, each.ece.value))
     header: list[Heading] = [
         "method",
-        with_label("ece", "change of ECE"),
-        with_label("accuracy", "change of accuracy"),
+        change_of("ece", "change of ECE"),
+        change_of("accuracy", "change of accuracy"),
         MOSTLY_OVER,
         "time",
     ]

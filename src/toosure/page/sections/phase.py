@@ -2,9 +2,10 @@
 
 from toosure.figures import correlation
 from toosure.figures.phase import paired
-from toosure.page.html import FIGURE_TOOLS, plot, section
+from toosure.figures.style import PALETTE
+from toosure.page.html import FIGURE_TOOLS, breakable, plot, section
 from toosure.page.page_runs import PageRuns
-from toosure.page.tables import Cell, mean_cell, table
+from toosure.page.tables import Cell, HtmlCell, mean_cell, table
 
 CHOICE = (
     '<div class="controls"><span class="choice" role="group" aria-label="data" '
@@ -40,7 +41,9 @@ def correlations(page: PageRuns) -> str:
     splits = ("train",) if page.training_only else ("train", "val")
     rows: list[list[Cell]] = []
     for group in page.groups:
-        cells: list[Cell] = [group.label]
+        place = page.places[group.label] % len(PALETTE)
+        swatch = f'<i class="swatch c{place}"></i>{breakable(group.label)}'
+        cells: list[Cell] = [HtmlCell.of(swatch, group.label)]
         for split in splits:
             pairs = [c for run in group.runs if (c := correlation(run, split))]
             cells.append(mean_cell([pair.pearson for pair in pairs], "+.2f"))

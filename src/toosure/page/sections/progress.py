@@ -20,13 +20,15 @@ MAX_LISTED = 100
 
 def progress(page: PageRuns) -> str:
     """Return the runs that have not ended; if all have, an empty element for later ones."""
-    rows = [row_of(name, run) for name, run in page.named if run.status in UNFINISHED]
+    unfinished = [(name, run) for name, run in page.named if run.status in UNFINISHED]
+    rows = [row_of(name, run) for name, run in unfinished]
     if not rows:
         return '<section id="progress" hidden></section>'
     header = ("run", "status", "progress", "time left", "rows per second", "measured", "command")
+    goes_on = any(run.status == "running" for _, run in unfinished)
     note = "Pace and time left are those of the last rows, measuring included."
     listed = table(header, rows[:MAX_LISTED], sortable=True)
-    return section("Going on", note, listed, name="progress")
+    return section("Going on" if goes_on else "Not finished", note, listed, name="progress")
 
 
 def row_of(name: str, run: Run) -> list[Cell]:

@@ -16,6 +16,8 @@ from toosure.page.sections.progress import command
 from toosure.page.tables import Cell, NumberCell, table
 from toosure.runs import Run
 
+MAX_UNFOLDED = 6  # runs
+
 
 def provenance(page: PageRuns) -> str:
     """Return what all runs share, a row for each run, and all details on demand."""
@@ -26,8 +28,12 @@ def provenance(page: PageRuns) -> str:
 
     folded = "every setting of each run" if len(page.runs) > 1 else "every setting"
     every = "".join(details(name, run) for name, run in page.named)
+    runs = table(header, rows, ("", "", ",", ",", "", "", ""), sortable=True)
+    if len(rows) > MAX_UNFOLDED:
+        runs = f"<details><summary>the {len(rows)} runs: status, time, command</summary>{runs}"
+        runs += "</details>"
     blocks = [
-        table(header, rows, ("", "", ",", ",", "", "", ""), sortable=True),
+        runs,
         pairs("Asked of every run" if len(page.runs) > 1 else "Asked", shared),
         pairs("Where", where),
         f"<details><summary>{folded}</summary>{every}</details>",

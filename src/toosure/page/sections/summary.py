@@ -45,11 +45,24 @@ def decision_and_ranking(page: PageRuns, heading: str) -> str:
     """Return the decision among the settings of one data set, and their ranking."""
     decision = decide(page)
     reason = f'<p class="reason">{prose(decision.reason)}</p>' if decision.reason else ""
-    steps = "".join(f"<li>{prose(step)}</li>" for step in decision.steps)
+    steps = "".join(f"<li>{prose(step)}</li>" for step in decision.steps) + warned(decision)
     following = f'<ul class="next" aria-label="what next">{steps}</ul>' if steps else ""
     weak = " faint" if decision.setting and decision.setting.is_weak else ""
     title = f'<span class="{decision.kind}{weak}">{unbroken(decision.title)}</span>'
     return f"<{heading}>{title}</{heading}>{reason}{following}{ranking(page, decision)}"
+
+
+def warned(decision: Decision) -> str:
+    """Return a line that leads to the warnings of the setting of a decision; empty without one.
+
+    How a run ended is told by its verdict.
+    """
+    runs = decision.setting.group.runs if decision.setting else ()
+    found = {text for run in runs for text in run.warnings if text != run.ending}
+    if not found:
+        return ""
+    count = "a warning" if len(found) == 1 else f"{len(found)} warnings"
+    return f'<li>It has <a href="#provenance">{count}</a>: read before you trust it.</li>'
 
 
 def unbroken(sentence: str) -> str:
@@ -99,12 +112,12 @@ def row_of(
 def name_cell(page: PageRuns, setting: RankedSetting, chosen: bool) -> HtmlCell:
     """Return the name of a setting with its colour, and how many seeds it has."""
     group = setting.group
-    parts = ["taken"] if chosen else []
+    parts = ["<b>taken</b>"] if chosen else []
     parts += [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
     parts += [f"{setting.left_out} left out"] if setting.left_out else []
     parts += ["training data"] if all(run.training_only for run in group.runs) else []
     parts += [] if setting.is_ranked or "training data" in parts else ["not ranked"]
-    note = f"<small>{escape(', '.join(parts))}</small>" if parts else ""
+    note = f"<small>{', '.join(parts)}</small>" if parts else ""
     place = page.places[setting.label] % len(PALETTE)
     text = f'<i class="swatch c{place}"></i>{breakable(setting.label)}{note}'
     return HtmlCell.of(text, setting.label)

@@ -1,5 +1,6 @@
 """Every quantity along training: one panel each, on linked axes."""
 
+import json
 from collections.abc import Sequence
 from html import escape
 
@@ -20,6 +21,10 @@ EDGE = (
     "Dashed in the sharpness panel: 2/lr, or (2 + 2β)/lr with momentum β, beyond which gradient "
     "descent is unstable; only SGD and GD have one. "
 )
+CRITERION = ("loss", "objective")  # settings that decide what the loss is
+OWN_LOSS = (
+    "Settings differ in what they minimise: compare their NLL in the tables, not their loss. "
+)
 CHOICES: Sequence[tuple[str, str, dict[str, str]]] = (
     ("data", "split", {"val": "validation", "both": "with training", "train": "training"}),
     ("seeds", "seeds", {"band": "band over seeds", "each": "each seed"}),
@@ -34,10 +39,12 @@ def trajectories(page: PageRuns) -> str:
     panels = "".join(map(panel, keys))
     has_edge = any(drawn_edge(run) is not None for run in page.runs)
     edge = EDGE if "gn_sharpness" in keys and has_edge else ""
+    criteria = {json.dumps([run.config.get(key) for key in CRITERION]) for run in page.runs}
+    own_loss = OWN_LOSS if "loss" in keys and len(criteria) > 1 else ""
     what = "all runs" if len(page.runs) > 1 else "all numbers"
 
     note = (
-        f"{data_sentence(page)} {edge}Point at a panel, or move with the "
+        f"{data_sentence(page)} {edge}{own_loss}Point at a panel, or move with the "
         f"arrow keys, to read {what} at one step; drag to zoom all panels, double-click or press "
         "0 to go back."
     )

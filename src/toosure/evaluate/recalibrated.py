@@ -147,7 +147,7 @@ class Recalibration:
 
 
 def printed_loss(value: float) -> str:
-    """Print an NLL to four digits; an infinite one by its sign."""
+    """Return an NLL as text, to four digits; an infinite one by its sign."""
     return f"{value:.4f}" if math.isfinite(value) else "∞"
 
 

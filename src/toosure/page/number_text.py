@@ -2,7 +2,7 @@
 
 
 def printed(value: str | float | None, form: str = "") -> str:
-    """Print a value: a true minus, a dash if there is none, small numbers to two digits.
+    """Return a value as text: a true minus, a dash if there is none, small numbers to two digits.
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')

@@ -89,7 +89,7 @@ def corrupted_ece_after_temperature(record: "Record") -> float | None:
 
 
 def cells(records: "Sequence[Record]") -> list[str]:
-    """Print the shift columns of one method; a remark says if only some images were judged."""
+    """Return the shift cells of one method; a remark says if only some images were judged."""
     unknown = UNKNOWN.get(records[0].data, "")
     judged = [record.shifts for record in records if record.shifts]
     some = {each["images"] for each in judged if each["images"] < each["available"]}

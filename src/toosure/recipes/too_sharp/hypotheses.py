@@ -161,7 +161,7 @@ def shortest_length(setting: Setting) -> int:
 
 
 def step_below_text(runs: Sequence[Run]) -> str:
-    """Print the mean step from which ECE stays small, and in how many runs it does."""
+    """Return the mean step from which ECE stays small, and in how many runs it does."""
     steps = [step for step in map(step_below, runs) if math.isfinite(step)]
     if not steps:
         return f"never (0 of {len(runs)})"

@@ -57,7 +57,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def row(name: str, run: Run) -> tuple[str, ...]:
-    """Print the last row of a run, and the correlation of its ECE and sharpness."""
+    """Return the last row of a run as cells, and the correlation of its ECE and sharpness."""
     columns = run.columns
     r = correlate(columns["train/ece"], columns["train/gn_sharpness"], columns["train/loss"])
     return (

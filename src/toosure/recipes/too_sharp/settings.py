@@ -135,7 +135,7 @@ def table(setting: Setting, fits: list[Fit], chosen: dict[str, str]) -> Table:
 
 
 def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, ...]:
-    """Print one candidate."""
+    """Return the cells of one candidate."""
     column = sweeps.candidates(setting)[fit.optimizer][fit.candidate]
     return (
         fit.optimizer,

@@ -64,13 +64,13 @@ class Subgroups:
         named = listed(f"{group.name} ({group.fault})" for group in off)
 
         count = len(self.groups)
-        found = f"{len(off)} of {count} groups by {self.column!r} are off: {named}"
+        result = f"{len(off)} of {count} groups by {self.column!r} are off: {named}"
         if not off:
-            found = f"No group by {self.column!r} is shown to be over- or under-confident"
+            result = f"No group by {self.column!r} is shown to be over- or under-confident"
         both = ", of P(class 1) and of the predicted class," if self.class_one else ""
         single = single_level(self.level, count * (2 if self.class_one else 1))
         return (
-            f"{found}. The {100 * self.level:g} % intervals{both} hold for all {count} groups "
+            f"{result}. The {100 * self.level:g} % intervals{both} hold for all {count} groups "
             f"together (Bonferroni: each is taken at {100 * single:.4g} %)."
         )
 

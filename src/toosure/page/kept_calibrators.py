@@ -32,8 +32,8 @@ class KeptCalibrator:
 def kept_calibrators(run: Run) -> list[KeptCalibrator]:
     """Return the calibrators of a run by their ECE, the lowest first; damaged ones are left out."""
     records = list(run.calibrations.items())[:MAX_KEPT]
-    found = [kept_calibrator(name, record) for name, record in records]
-    return sorted((each for each in found if each), key=lambda each: each.ece_after.value)
+    calibrators = [kept_calibrator(name, record) for name, record in records]
+    return sorted((each for each in calibrators if each), key=lambda each: each.ece_after.value)
 
 
 def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:

@@ -90,8 +90,8 @@ class StoredFolder:
         """Return every file in the storage, with a text that changes when it is rewritten."""
         with self.storage_errors("read"):
             self.files.invalidate_cache()
-            found = self.files.find(self.root, detail=True)
-        names = {path.removeprefix(self.root).lstrip("/"): info for path, info in found.items()}
+            files = self.files.find(self.root, detail=True)
+        names = {path.removeprefix(self.root).lstrip("/"): info for path, info in files.items()}
         return {
             name: json.dumps(info, sort_keys=True, default=str)
             for name, info in names.items()

@@ -77,14 +77,14 @@ class SearchWord:
 
     def domains(self) -> dict[str, Domain]:
         """What there is to search, by name."""
-        found: dict[str, Domain] = {}
+        domains: dict[str, Domain] = {}
 
         def note(name: str, domain: Domain) -> str:
-            found[name] = domain
+            domains[name] = domain
             return domain.examples[0]
 
         self.fill(note)
-        return found
+        return domains
 
     def fill(self, choose: Choose) -> str:
         """Return the word with a value for each range and choice."""

@@ -67,8 +67,8 @@ def adds_sets(record: "Record", names: Collection[str]) -> bool:
 
 def auroc_against(record: "Record", name: str) -> float | None:
     """Return the AUROC of a run against a set of unknown images, or None if it was not judged."""
-    found = (record.shifts or {}).get("ood", {}).get(name)
-    return None if found is None else float(found["scores"]["confidence"]["auroc"])
+    judged = (record.shifts or {}).get("ood", {}).get(name)
+    return None if judged is None else float(judged["scores"]["confidence"]["auroc"])
 
 
 def corrupted_ece(record: "Record") -> float | None:

@@ -60,7 +60,7 @@ def recalibrate(
     folds = possible_folds(folds, fit)
     choice = choose(logits, labels, tried, folds, seed, on_trial, fit.groups)
     if method != "auto":
-        choice = only(choice, tried, fit, seed, needs_folds=judge is None)
+        choice = requested_choice(choice, tried, fit, seed, needs_folds=judge is None)
 
     choice.calibrator.class_names = fit.names
     before = fit if judge is None else judge
@@ -72,7 +72,7 @@ def recalibrate(
         groups=before.groups,
     )
     options: dict[str, Any] = {"level": level, "seed": seed, "samples": 1000}
-    sides = [side(each, bins, options) for each in (before, after)]
+    sides = [measured_side(each, bins, options) for each in (before, after)]
     judged = (judged_view(before), judged_view(after))
     hits_gained = after.correct.double() - before.correct.double()
     top_gap = None
@@ -133,7 +133,9 @@ def possible_folds(folds: int, fit: Predictions) -> int:
     return folds if fit.groups is None else min(folds, len(fit.groups.unique()))
 
 
-def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
+def requested_choice(
+    choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool
+) -> Choice:
     """Take the requested calibrator, even if none would be better.
 
     If other rows judge it, folds that could not be made do not matter.
@@ -166,7 +168,7 @@ def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
 
 
 def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
-    """Return what a fitted calibrator makes of predictions: probabilities, and the same truth.
+    """Apply a fitted calibrator to predictions: return its probabilities with the same labels.
 
     >>> from toosure.posthoc import Identity
     >>> rows = from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
@@ -194,7 +196,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     )
 
 
-def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
+def measured_side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
     """Measure predictions. No metric can be below 0, so no interval goes below 0."""
     judged = judged_view(predictions)
     estimates = {}

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from toosure.runs.run import Run
-from toosure.runs.storage import shown
+from toosure.runs.storage import as_given
 from toosure.runs.stored_folder import fetched_folder
 
 
@@ -16,7 +16,7 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     """
     root = fetched_folder(folder)
     if not root.is_dir():
-        raise ValueError(f"{shown(folder)} is not a folder: name the folder that holds the runs")
+        raise ValueError(f"{as_given(folder)} is not a folder: name the folder that holds the runs")
 
     folders = []
     waiting = [root]  # no recursion: thousands of folders may lie in each other

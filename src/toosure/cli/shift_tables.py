@@ -78,6 +78,7 @@ def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
         *(f"corrupted {name}" for name in HEADINGS.values()),
         *(f"AUROC {name}, %" for name in sets),
     )
+
     table = numbers_table("run", *headings)
     for name, record in records.items():
         clean = cells(record.clean)

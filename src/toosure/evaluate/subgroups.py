@@ -75,7 +75,7 @@ class Subgroups:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the groups and what is said of them as plain values."""
         rows = [
             {
                 "group": group.name,

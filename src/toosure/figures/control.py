@@ -96,6 +96,7 @@ def events_of(run: Measured, key: str, drawn: dict[str, Any]) -> list[dict[str, 
         if not len(places):
             continue
         first = slice(places[0], places[0] + 1)
+
         marker = {"symbol": symbol, "size": 10, "color": drawn["line"]["color"]}
         template = f"{drawn['name']}<br>step %{{x:,}}: <b>{text}</b><extra></extra>"
         marks.append(

@@ -21,7 +21,7 @@ def rows_to(
     prefix: str | None = None,
     strict: bool = False,
 ) -> "TensorBoardSender":
-    """Return what sends each row to TensorBoard, for `Watch(notify=...)`.
+    """Return a sender of rows to TensorBoard, for `Watch(notify=...)`.
 
     `target` is a folder for these rows alone, or a `SummaryWriter` of yours, whose tags stay apart
     by the prefix "toosure/". `run` is the run folder, for reliability diagrams. In a folder, rows

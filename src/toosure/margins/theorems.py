@@ -60,6 +60,7 @@ def closest(
     """Judge two sides of shape (N,) where they are closest to failing; None was not certified."""
     if left is None:
         return judge(name, claim, math.nan, math.nan, rounding=0.0, reason=measured.missing)
+
     worst = int((left - right).argmax())
     return judge(
         name,

@@ -15,10 +15,10 @@ def printed(value: str | float | None, form: str = "") -> str:
         return "–"
     if abs(value) == float("inf"):
         return "∞" if value > 0 else "−∞"
+
     small = form == ".4f" and 0 < abs(value) < 0.001
-    exact = (
-        value * (1 + 1e-9) if form.endswith("f") else value
-    )  # round halves up, as the scripts do
+    # Round halves up, as the scripts of the page do.
+    exact = value * (1 + 1e-9) if form.endswith("f") else value
     if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
         form = f"#{form}"  # the same number of digits in each row of a column
     text = format(exact, ".2g" if small else form).rstrip(".")

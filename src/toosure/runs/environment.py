@@ -43,6 +43,7 @@ def torch_version(kept: Mapping[str, Any]) -> str | None:
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of the packages that matter, as far as they are installed."""
     installed = {}
     for name in PACKAGES:
         try:

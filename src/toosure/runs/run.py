@@ -114,6 +114,7 @@ class Run:
         return one is not None and one == other
 
     def _read_noting_damage(self, name: str) -> dict[str, Any]:
+        """Read a file of the run; return {} and note the reason if it is damaged."""
         self.unreadable_files.pop(name, None)
         try:
             return read_json(self.path / name, self.follow_links)

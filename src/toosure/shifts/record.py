@@ -104,6 +104,7 @@ class ShiftRecord:
         corruptions: dict[str, dict[str, dict[str, float | None]]] = {}
         for (corruption, severity), scores in self.cells.items():
             corruptions.setdefault(corruption, {})[str(severity)] = json_ready(scores)
+
         return {
             "images": self.images,
             "available": self.available,

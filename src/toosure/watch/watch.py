@@ -152,6 +152,7 @@ class Watch:
         return cls(model, options.pop("loss", None), train, val, **options)
 
     def _begin(self, resume: Mapping[str, Any] | None, start: Mapping[str, Any]) -> None:
+        """Go on from a state, or measure step 0 if that is due, and note it in the folder."""
         if resume is not None:
             self.load_state_dict(resume)
         self.sink.begin(self.measurer.device, self.steps, self.measurer.notes)
@@ -233,6 +234,7 @@ class Watch:
         return row
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
+        """Raise if the watch was closed, or on numbers that a row cannot hold."""
         if self.closed:
             raise ValueError(
                 "this watch was closed: to go on, make another, Watch(..., "

@@ -10,7 +10,7 @@ import numpy as np
 
 from toosure.evaluate.class_one import class_one_view, is_of_class_one, judge_gaps
 from toosure.evaluate.estimates import Estimate, single_level
-from toosure.evaluate.evaluation import estimate, gap_of
+from toosure.evaluate.evaluation import Resampling, estimate, gap_of
 from toosure.predictions import Predictions, take_rows
 from toosure.sentences import listed
 from toosure.verdicts import judge_gap
@@ -121,7 +121,7 @@ def subgroups(
     single = single_level(level, len(members) * (2 if of_class_one else 1))
     tail = (1 - single) / 2
     samples = min(MAX_SAMPLES, max(1000, math.ceil(MIN_TAIL_REPLICAS / tail)))
-    bootstrap: dict[str, Any] = {"level": single, "seed": seed, "samples": samples}
+    bootstrap: Resampling = {"level": single, "seed": seed, "samples": samples}
 
     groups = []
     for name, rows in members.items():

@@ -227,6 +227,7 @@ def stability(run: Measured) -> np.ndarray | None:
 
 
 def number(text: str | None, otherwise: float) -> float:
+    """Read the number of a setting; return `otherwise` if it is not given, or no number."""
     try:
         return float(text) if text is not None else otherwise
     except ValueError:

@@ -86,10 +86,8 @@ def evaluate_shifts(
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
     try:
-        for folder in (
-            *folders,
-            *filter(None, [baseline]),
-        ):  # check all of them before hours are spent on the first
+        # Check all of them before hours are spent on the first.
+        for folder in (*folders, *filter(None, [baseline])):
             check_run(folder, runtime)
         if baseline is not None:
             check_baseline(folders, baseline)

@@ -20,9 +20,9 @@ from toosure.runs.storage import StorageError, as_url, file_names, file_system, 
 CLAIM = "writer.json"  # in the storage: which process writes the run
 INDEX = ".storage.json"  # in the working folder: the state after the last transfer
 STALE = 900.0  # seconds without an upload after which a writer counts as dead
-Listing = dict[
-    str, str
-]  # name of each file in the storage -> a text that changes when it is rewritten
+
+# The name of each file in the storage -> a text that changes when the file is rewritten.
+Listing = dict[str, str]
 Index = dict[str, list[object]]  # name -> that text, then time and size of the file here
 
 

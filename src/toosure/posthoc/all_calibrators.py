@@ -1,4 +1,4 @@
-"""All calibrators by their names on the command line, in a file that `calibrator_file` can import.
+"""All calibrators by their names on the command line; `calibrator_file` reads this table, too.
 
 To add one: write its file, list it here, and export it in `__init__`.
 """

@@ -181,8 +181,8 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         record = with_earlier_sets(record, earlier)
         writer.write_json(FILE, record.as_json())
     lost = [name for name in earlier.ood if name not in record.ood] if earlier else []
-    said = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
-    typer.echo(f"kept in {folder / 'shifts.json'}{said}", err=True)
+    note = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
+    typer.echo(f"kept in {folder / 'shifts.json'}{note}", err=True)
     return record
 
 

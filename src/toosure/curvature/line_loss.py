@@ -74,8 +74,8 @@ class LineLoss:
 
     def _total(self, number: float) -> float:
         """Return the sum of a number over all processes."""
-        here = torch.tensor(number, dtype=torch.float64, device=self.inputs.device)
-        return float(self._reduced(here))
+        own = torch.tensor(number, dtype=torch.float64, device=self.inputs.device)
+        return float(self._reduced(own))
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

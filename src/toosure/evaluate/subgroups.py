@@ -90,8 +90,8 @@ class Subgroups:
             for group in self.groups
         ]
 
-        of = "class 1" if self.class_one else "the predicted class"
-        together = {"level": self.level, "correction": "bonferroni", "of": of}
+        subject = "class 1" if self.class_one else "the predicted class"
+        together = {"level": self.level, "correction": "bonferroni", "of": subject}
         return {"column": self.column, **together, "groups": rows}
 
 

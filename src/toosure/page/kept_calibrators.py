@@ -58,8 +58,8 @@ def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
 
 def note_of(record: Mapping[str, Any]) -> str:
     """Return a note on a calibrator; its ECE may be of P(class 1), unlike the run's own."""
-    of = "ECE of P(class 1)" if record.get("of") == "class 1" else ""
-    return printable("; ".join(filter(None, [of, str(record.get("note") or "")])))
+    subject = "ECE of P(class 1)" if record.get("of") == "class 1" else ""
+    return printable("; ".join(filter(None, [subject, str(record.get("note") or "")])))
 
 
 def number(value: object) -> float:

@@ -71,16 +71,16 @@ def contents(sections: Sequence[str], settings: int) -> str:
     titles = (re.match(r'<section id="(\w+)" data-title="([^"]*)"', text) for text in sections)
     links = "".join(f'<a href="#{name[1]}">{name[2]}</a>' for name in titles if name)
 
-    sought = ""
+    search_box = ""
     if settings > len(PALETTE):
-        sought = (
+        search_box = (
             '<label class="filter">filter <input type="search" id="sought" '
             'placeholder="lr=0.1 csam" aria-describedby="sought-count"></label>'
             '<span id="sought-count" role="status"></span>'
         )
     return (
         f'<nav id="contents" aria-label="contents"><div class="links"><a href="#summary">Decision'
-        f"</a>{links}</div>{sought}</nav>"
+        f"</a>{links}</div>{search_box}</nav>"
     )
 
 

@@ -88,8 +88,8 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
         remarks.insert(0, "no labels")
     elif guessed or options.ignore_index is not None:
         what = "hits" if kind == "confidence" else "labels"
-        read = f"read {described(predictions)} from {prefix + score!r}"
-        remarks.insert(0, f"{read}, {what} from {prefix + truth!r}")
+        scores = f"{described(predictions)} from {prefix + score!r}"
+        remarks.insert(0, f"read {scores}, {what} from {prefix + truth!r}")
     return replace(predictions, note=", ".join(filter(None, remarks)))
 
 

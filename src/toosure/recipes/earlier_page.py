@@ -28,7 +28,7 @@ class EarlierPage:
     @property
     def verdicts(self) -> list[bool | None]:
         """The verdicts of the kept claims; None for a claim that is not judged."""
-        rows = [row for of in self.claims.values() for row in of]
+        rows = [row for own_rows in self.claims.values() for row in own_rows]
         return [VERDICTS.get(cells(row)[4]) for row in rows]
 
     def commits(self, name: str) -> str:

@@ -50,7 +50,7 @@ def summary_of(record: ShiftRecord) -> dict[str, Any]:
             str(severity): json_ready({metric: record.mean(metric, severity) for metric in METRICS})
             for severity in record.severities
         },
-        "ood": {name: found.as_json() for name, found in record.ood.items()},
+        "ood": {name: ood.as_json() for name, ood in record.ood.items()},
     }
 
 

@@ -29,7 +29,7 @@ SENTENCES = (
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the end of each run, and the claims of App. D on it."""
     configs = sweeps.squared_error(setting)
-    groups = {name: store.runs(of) for name, of in configs.items()}
+    groups = {name: store.runs(own) for name, own in configs.items()}
     limit = paper.mse_confidence(10 if setting.quick else SOURCES[setting.data].classes)
 
     header = (

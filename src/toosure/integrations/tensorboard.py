@@ -44,8 +44,9 @@ class TensorBoardSender(RowSender):
         prefix: str | None,
         strict: bool,
     ) -> None:
-        own = isinstance(target, str | Path)
-        super().__init__(run, prefix if prefix is not None else "" if own else PREFIX, strict)
+        if prefix is None:  # a folder of our own holds nothing else
+            prefix = "" if isinstance(target, str | Path) else PREFIX
+        super().__init__(run, prefix, strict)
         require_tensorboard()
         self.directory = target if isinstance(target, str | Path) else None
         self.writer = None if isinstance(target, str | Path) else target

@@ -100,5 +100,7 @@ def check_same_setting(name: str, section: str, setting: Setting) -> None:
 
 def size_and_data(quick: bool, full: bool, data: str) -> str:
     """Return which runs a command makes, in words."""
-    size = "quick runs" if quick else "full-size runs" if full else "runs"
+    size = "full-size runs" if full else "runs"
+    if quick:
+        size = "quick runs"
     return f"{size} on {data}"

@@ -175,13 +175,11 @@ class StoredFolder:
         if not self.mark:
             return
         self.check_claim()
+
         index = self.read_index()
         names = [name for name in file_names(self.folder) if name != CLAIM]
-        changed = {
-            name: now
-            for name in sorted(names, key=upload_order)
-            if (now := stamp(self.folder / name)) != index.get(name, [None])[1:]
-        }
+        stamps = {name: stamp(self.folder / name) for name in sorted(names, key=upload_order)}
+        changed = {n: now for n, now in stamps.items() if now != index.get(n, [None])[1:]}
         for name in changed:
             self.put(name)
 
@@ -190,6 +188,7 @@ class StoredFolder:
             if name.startswith(("checkpoints/", "snapshots/")):
                 with self.storage_errors("written"):
                     self.files.rm_file(self.path(name))
+
         for name, now in changed.items():
             index[name] = [listing.get(name), *now]
         self.write_index({name: index[name] for name in names})

@@ -47,7 +47,10 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     last, _ = score_rows(setting, store, finalists(setting, validation_means(scored)))
 
     shown = tables("Combinations", scored) + tables("The two finalists", last)
-    values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in [*scored, *last]}
+    values = {
+        f"{each.row.data}/{each.name}": [record.val for record in each.records]
+        for each in [*scored, *last]
+    }
     return Findings([choice(setting, scored, last)], shown, dict(values))
 
 

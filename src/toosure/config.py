@@ -104,6 +104,7 @@ class RunConfig:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _check(self) -> None:
+        """Raise on a number out of its range, and on settings that exclude each other."""
         for name, minimum in (
             ("steps", 1),
             ("every", 1),
@@ -140,6 +141,7 @@ class RunConfig:
             self.word("control").build()
 
     def _check_best(self) -> None:
+        """Raise on an unknown `best`, and on patience or min_delta without what they need."""
         if self.best not in (None, "nll", "refinement"):
             raise ValueError(f"best is by nll or refinement; got {self.best!r}")
         if self.patience is not None and self.best is None:
@@ -175,7 +177,7 @@ class RunConfig:
         return word.name == "gd" or (isinstance(base, Word) and base.name == "gd")
 
     @property
-    def said(self) -> dict[str, Any]:
+    def non_defaults(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""
         values = json.loads(self.to_json())
         return {f.name: values[f.name] for f in fields(self) if getattr(self, f.name) != f.default}
@@ -183,7 +185,7 @@ class RunConfig:
     @property
     def id(self) -> str:
         """Eight hexadecimal digits of a hash of the settings, whatever order they came in."""
-        text = json.dumps(self.said, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.non_defaults, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property

@@ -17,6 +17,7 @@ def json_ready(value: Any) -> Any:
         return {key: json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [json_ready(item) for item in value]
+
     if hasattr(value, "item"):
         try:
             value = value.item()

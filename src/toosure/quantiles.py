@@ -65,54 +65,59 @@ def root_of(function: Callable[[float], float], low: float, high: float) -> floa
     1.414213562
     """
     before = other = low  # the point before, and one on the other side of the root
-    here = high
+    current = high
     at_before = at_other = function(before)
-    at_here = function(here)
+    at_current = function(current)
     if at_before == 0:
         return before
-    step = step_before = here - before
+    step = step_before = current - before
 
     while True:
-        if (at_before < 0) != (at_here < 0) and at_here != 0:
+        if (at_before < 0) != (at_current < 0) and at_current != 0:
             other = before
             at_other = at_before
-            step = step_before = here - before
-        if abs(at_other) < abs(at_here):  # the better of the two ends goes on
-            before = here
-            here = other
+            step = step_before = current - before
+        if abs(at_other) < abs(at_current):  # the better of the two ends goes on
+            before = current
+            current = other
             other = before
-            at_before = at_here
-            at_here = at_other
+            at_before = at_current
+            at_current = at_other
             at_other = at_before
 
-        tolerance = (1e-9 + 4 * EPSILON * abs(here)) / 2
-        half = (other - here) / 2
-        if at_here == 0 or abs(half) < tolerance:
-            return here
+        tolerance = (1e-9 + 4 * EPSILON * abs(current)) / 2
+        half = (other - current) / 2
+        if at_current == 0 or abs(half) < tolerance:
+            return current
 
         previous_step = step_before
         step_before = half
         next_step = half  # bisect, unless an interpolation is short enough
-        if abs(previous_step) > tolerance and abs(at_here) < abs(at_before):
-            tried = interpolated(before, at_before, here, at_here, other, at_other)
+        if abs(previous_step) > tolerance and abs(at_current) < abs(at_before):
+            tried = interpolated(before, at_before, current, at_current, other, at_other)
             if 2 * abs(tried) < min(abs(previous_step), 3 * abs(half) - tolerance):
                 step_before = step
                 next_step = tried
         step = next_step
 
-        before = here
-        at_before = at_here
-        here += step if abs(step) > tolerance else math.copysign(tolerance, half)
-        at_here = function(here)
+        before = current
+        at_before = at_current
+        current += step if abs(step) > tolerance else math.copysign(tolerance, half)
+        at_current = function(current)
 
 
 def interpolated(
-    before: float, at_before: float, here: float, at_here: float, other: float, at_other: float
+    before: float,
+    at_before: float,
+    current: float,
+    at_current: float,
+    other: float,
+    at_other: float,
 ) -> float:
-    """Return the step from `here` to where a line or an inverse parabola through them is 0."""
+    """Return the step from `current` to where a line or an inverse parabola through them is 0."""
     if before == other:
-        return -at_here * (here - before) / (at_here - at_before)
-    slope_before = (at_before - at_here) / (before - here)
-    slope_other = (at_other - at_here) / (other - here)
+        return -at_current * (current - before) / (at_current - at_before)
+    slope_before = (at_before - at_current) / (before - current)
+    slope_other = (at_other - at_current) / (other - current)
     along = at_other * slope_other - at_before * slope_before
-    return -at_here * along / (slope_other * slope_before * (at_other - at_before))
+    return -at_current * along / (slope_other * slope_before * (at_other - at_before))

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
 from toosure.evaluate import Estimate
 from toosure.evaluate.class_one import OF_CLASS_ONE, class_one_view
 from toosure.evaluate.estimates import ece_change, estimate_of
-from toosure.evaluate.evaluation import chance_of, check_level_and_bins, estimate
+from toosure.evaluate.evaluation import Resampling, chance_of, check_level_and_bins, estimate
 from toosure.evaluate.log_zero import labels_at_zero
 from toosure.evaluate.matching_rows import names_differ
 from toosure.evaluate.paired import paired_change
@@ -60,9 +59,10 @@ def recalibrate(
     folds = possible_folds(folds, fit)
     choice = choose(logits, labels, tried, folds, seed, on_trial, fit.groups)
     if method != "auto":
-        choice = only(choice, tried, fit, seed, needs_folds=judge is None)
+        choice = requested_choice(choice, tried, fit, seed, needs_folds=judge is None)
 
     choice.calibrator.class_names = fit.names
+
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
     after = replace(
@@ -71,10 +71,11 @@ def recalibrate(
         binary=before.binary,
         groups=before.groups,
     )
-    options: dict[str, Any] = {"level": level, "seed": seed, "samples": 1000}
-    sides = [side(each, bins, options) for each in (before, after)]
-    judged = (judged_view(before), judged_view(after))
+
+    bootstrap: Resampling = {"level": level, "seed": seed, "samples": 1000}
     hits_gained = after.correct.double() - before.correct.double()
+    judged_after = judged_view(after)
+    chance = chance_of(judged_after, bins, "right", {**bootstrap, "level": 0.95})
     top_gap = None
     if before.binary:
         top_gap = mean_change(gap_rows(after), level, before.groups, seed)
@@ -87,13 +88,13 @@ def recalibrate(
         bins=bins,
         level=level,
         choice=choice,
-        before=sides[0],
-        after=sides[1],
+        before=measured_side(before, bins, bootstrap),
+        after=measured_side(after, bins, bootstrap),
         change=nll_change(before, after, level, seed),
-        ece_change=change_of_ece(before, after, bins, options),
+        ece_change=change_of_ece(before, after, bins, bootstrap),
         accuracy_change=mean_change(hits_gained, level, before.groups, seed),
-        gap_after=mean_change(gap_rows(judged[1]), level, before.groups, seed),
-        chance=chance_of(judged[1], bins, "right", options | {"level": 0.95}).ends[1],
+        gap_after=mean_change(gap_rows(judged_after), level, before.groups, seed),
+        chance=chance.ends[1],
         class_one=before.binary,
         top_gap_after=top_gap,
         classes=logits.shape[1],
@@ -133,7 +134,9 @@ def possible_folds(folds: int, fit: Predictions) -> int:
     return folds if fit.groups is None else min(folds, len(fit.groups.unique()))
 
 
-def only(choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool) -> Choice:
+def requested_choice(
+    choice: Choice, tried: Makers, fit: Predictions, seed: int, needs_folds: bool
+) -> Choice:
     """Take the requested calibrator, even if none would be better.
 
     If other rows judge it, folds that could not be made do not matter.
@@ -166,7 +169,7 @@ def rows_of(predictions: Predictions) -> tuple[Tensor, Tensor]:
 
 
 def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
-    """Return what a fitted calibrator makes of predictions: probabilities, and the same truth.
+    """Apply a fitted calibrator to predictions: return its probabilities with the same labels.
 
     >>> from toosure.posthoc import Identity
     >>> rows = from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
@@ -194,18 +197,18 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     )
 
 
-def side(predictions: Predictions, bins: int, options: dict[str, Any]) -> Side:
+def measured_side(predictions: Predictions, bins: int, bootstrap: Resampling) -> Side:
     """Measure predictions. No metric can be below 0, so no interval goes below 0."""
     judged = judged_view(predictions)
     estimates = {}
     for name in METRICS:
         source = judged if name in OF_CLASS_ONE else predictions
-        value = estimate(name, source, bins, "right", options)
+        value = estimate(name, source, bins, "right", bootstrap)
         bounded = value if value.low is None else value._replace(low=max(0.0, value.low))
         estimates[name] = bounded
 
     table = reliability_from_confidence(
-        judged.confidence, judged.correct, bins, level=options["level"]
+        judged.confidence, judged.correct, bins, level=bootstrap["level"]
     )
     return Side(estimates, table)
 
@@ -218,12 +221,12 @@ def nll_change(before: Predictions, after: Predictions, level: float, seed: int)
 
 
 def change_of_ece(
-    before: Predictions, after: Predictions, bins: int, options: dict[str, Any]
+    before: Predictions, after: Predictions, bins: int, bootstrap: Resampling
 ) -> Estimate:
     """Return the change of the ECE, with rows or whole groups resampled in pairs."""
     if before.groups is None:
-        return ece_change(judged_view(before), judged_view(after), bins, **options)
-    return paired_change("ece", before, after, bins, **options)
+        return ece_change(judged_view(before), judged_view(after), bins, **bootstrap)
+    return paired_change("ece", before, after, bins, **bootstrap)
 
 
 def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) -> Estimate:

@@ -50,7 +50,7 @@ def judge_gap(gap: float, low: float, high: float, n: int, uneven: bool = False)
 
 
 def size_of(gap: float, low: float, high: float) -> str:
-    """Print the size of a gap in points: with ±, or with its interval if that is lopsided.
+    """Return the size of a gap as text, in points: with ±, or with its interval if lopsided.
 
     A ± cannot show ends at different distances from the value. And a ± that reaches over 0 would
     contradict an interval on one side of 0.
@@ -70,7 +70,7 @@ def size_of(gap: float, low: float, high: float) -> str:
 
 
 def points(value: float, half: float) -> str:
-    """Print a share in points, to the first digit of its uncertainty and at least one decimal.
+    """Return a share in points, to the first digit of its uncertainty and at least one decimal.
 
     >>> points(0.0472, 0.0049), points(0.00472, 0.00049)
     ('4.7', '0.47')
@@ -80,7 +80,7 @@ def points(value: float, half: float) -> str:
 
 
 def signed(value: float) -> str:
-    """Print a share in points, with its sign; without one if it rounds to 0.
+    """Return a share in points as text, with its sign; without one if it rounds to 0.
 
     >>> signed(-0.067), signed(-0.0001)
     ('−6.7', '0.0')

@@ -46,7 +46,7 @@ def test_the_test_logits_are_of_the_same_weights(tmp_path):
     """Trained only up to the best step, the final predictions are the best ones."""
     run = train(CONFIG, tmp_path, CPU)
     best = best_of(run)
-    short = train(RunConfig.of({**CONFIG.said, "steps": int(best["step"])}), tmp_path, CPU)
+    short = train(RunConfig.of({**CONFIG.non_defaults, "steps": int(best["step"])}), tmp_path, CPU)
     with np.load(short.path / "predictions.npz") as arrays:
         np.testing.assert_array_equal(arrays["test_logits"], best["test_logits"])
         np.testing.assert_array_equal(arrays["val_logits"], best["val_logits"])

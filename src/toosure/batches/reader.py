@@ -69,6 +69,7 @@ class BatchReader:
         return checked, labels
 
     def _labels_of(self, name: str, batch: Any) -> Any:
+        """Return the labels of a batch: as asked, the second of a pair, or by a usual key."""
         if self.labels is not None:
             return chosen(name, "labels", batch, self.labels)
         if not isinstance(batch, Mapping):
@@ -86,6 +87,7 @@ class BatchReader:
         )
 
     def _inputs_of(self, name: str, batch: Any) -> Any:
+        """Return the inputs of a batch: as asked, the first of a pair, or what the model takes."""
         if isinstance(self.inputs, str | int) or callable(self.inputs):
             return chosen(name, "inputs", batch, self.inputs)
         if self.inputs is not None:
@@ -156,6 +158,7 @@ def chosen(name: str, what: str, batch: Any, choice: Any) -> Any:
 
 
 def pair_of(name: str, batch: Any) -> tuple[Any, Any]:
+    """Return the two parts of a batch; raise with a hint if it is no pair."""
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]
     raise ValueError(
@@ -193,7 +196,7 @@ def as_tensor(what: str, values: Any) -> Tensor:
 
 
 def one_batch(data: Any) -> Any:
-    """Return what is one batch of tensors or arrays as it is; None for all else.
+    """Return data that are one batch of tensors or arrays; None if they are something else.
 
     The labels may be a list.
     """

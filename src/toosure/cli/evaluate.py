@@ -52,7 +52,7 @@ ALWAYS = ("--bins", "--edge", "--ci", "--seed", "--json", "--html")
 WITH_LABELS = ("--kind", "--label-column", "--columns", "--classes", "--ignore-index", "--split")
 WITH_SHIFT = ("--data-root", "--device", "--top-label", "--class-1", "--all", "--fail-if")
 Settings = dict[str, Any]  # bins, edge, level and seed
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
 class Edge(StrEnum):
@@ -245,11 +245,11 @@ def read_all(
     return predictions
 
 
-def only_one(things: Sequence[Thing], option: str) -> Thing:
+def only_one(items: Sequence[Item], option: str) -> Item:
     """Return the only item; raise if there are several, which an option does not allow."""
-    if len(things) != 1:
-        raise ValueError(f"{option} goes with one file; got {len(things)}")
-    return things[0]
+    if len(items) != 1:
+        raise ValueError(f"{option} goes with one file; got {len(items)}")
+    return items[0]
 
 
 def show(

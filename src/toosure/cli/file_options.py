@@ -82,9 +82,8 @@ class FileOptions:
     classes: str | None = None
     ignore_index: int | None = None
     unlabelled: bool = False
-    top_label: bool | None = (
-        None  # for two classes; None: P(class 1) for one column, the predicted class for two
-    )
+    # Of two classes; None is P(class 1) for one column, and the predicted class for two.
+    top_label: bool | None = None
     groups: str | None = None
 
     def read(
@@ -106,9 +105,8 @@ class FileOptions:
                 unlabelled=self.unlabelled,
                 groups=self.groups,
             )
-        except (
-            ValueError
-        ) as error:  # its message begins with the file's name, which several folders may have
+        except ValueError as error:
+            # Its message begins with the name of the file, which several folders may have.
             raise ValueError(f"{str(path).removesuffix(path.name)}{error}") from error
         if predictions.note:
             typer.echo(f"{path.name}: {predictions.note}", err=True)

@@ -29,8 +29,9 @@ def repeat_options(args: list[str], repeatable: set[str]) -> list[str]:
             option = name if name in repeatable else ""
             has_value = bool(equals)
         elif option and has_value:
-            repeated.append(option)
+            repeated.append(option)  # a second value: name the option once more
         else:
             has_value = True
+
         repeated.append(arg)
     return repeated

@@ -17,7 +17,7 @@ from toosure.config import RunConfig
 from toosure.quantities import QUANTITIES, shown_in
 from toosure.runs import Run
 from toosure.runs.row_reader import Row
-from toosure.runs.storage import shown
+from toosure.runs.storage import as_given
 from toosure.train import ProgressListener
 
 SLOW_ROW = 3.0  # seconds; if the last row took longer, the next one is announced
@@ -48,7 +48,7 @@ class RowPrinter(ProgressListener):
         self.ended: list[Run] = []
 
     def begin(self, config: RunConfig, path: Path, step: int) -> None:
-        self.line(f"run {self.done + 1} of {self.count}: {shown(path)}{default_rate(config)}")
+        self.line(f"run {self.done + 1} of {self.count}: {as_given(path)}{default_rate(config)}")
         self.total = config.steps
         if step == 0 and (not config.at or 0 in config.at):
             self.begin_measuring()
@@ -75,7 +75,7 @@ class RowPrinter(ProgressListener):
         self.done += 1
         self.ended.append(Run(path))
         reason = f": {outcome['message']}" if outcome.get("message") else ""
-        self.line(f"{outcome['status']} at step {outcome['step']}{reason}  {shown(path)}")
+        self.line(f"{outcome['status']} at step {outcome['step']}{reason}  {as_given(path)}")
         self.close_if_over()
 
     def fail(self, config: RunConfig, message: str) -> None:

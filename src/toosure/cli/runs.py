@@ -53,11 +53,11 @@ def runs(context: typer.Context, out: Folder = Path("runs"), where: Where = None
     if context.invoked_subcommand is not None:
         return
     from toosure.runs.regular_files import printable
-    from toosure.runs.storage import shown
+    from toosure.runs.storage import as_given
 
     chosen = selected(out, where)
     if not chosen:
-        typer.echo(f"no such runs in {shown(out)}")
+        typer.echo(f"no such runs in {as_given(out)}")
         return
 
     terminal = console()

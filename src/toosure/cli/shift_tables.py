@@ -56,16 +56,16 @@ def print_record(record: "ShiftRecord") -> None:
     console().print(by_corruption, "")
 
     unknown = numbers_table("unknown data", "images", "score", "AUROC, %", "FPR95, %")
-    for name, found in record.ood.items():
-        for score in found.auroc:
-            figures = (f"{100 * found.auroc[score]:.2f}", f"{100 * found.fpr95[score]:.2f}")
-            unknown.add_row(name, f"{found.images:,}", score, *figures)
+    for name, ood in record.ood.items():
+        for score in ood.auroc:
+            figures = (f"{100 * ood.auroc[score]:.2f}", f"{100 * ood.fpr95[score]:.2f}")
+            unknown.add_row(name, f"{ood.images:,}", score, *figures)
     console().print(unknown, "")
 
     typer.echo(f"{record.images:,} of {record.available:,} test images, {record.seconds:.1f} s")
-    for name, found in record.ood.items():
-        if found.note:
-            typer.echo(f"{name}: {found.note}")
+    for name, ood in record.ood.items():
+        if ood.note:
+            typer.echo(f"{name}: {ood.note}")
 
 
 def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
@@ -78,6 +78,7 @@ def print_side_by_side(records: "Mapping[str, ShiftRecord]") -> None:
         *(f"corrupted {name}" for name in HEADINGS.values()),
         *(f"AUROC {name}, %" for name in sets),
     )
+
     table = numbers_table("run", *headings)
     for name, record in records.items():
         clean = cells(record.clean)

@@ -86,10 +86,8 @@ def evaluate_shifts(
 ) -> None:
     """Judge each run folder, print what was found, and keep it there as `shifts.json`."""
     try:
-        for folder in (
-            *folders,
-            *filter(None, [baseline]),
-        ):  # check all of them before hours are spent on the first
+        # Check all of them before hours are spent on the first.
+        for folder in (*folders, *filter(None, [baseline])):
             check_run(folder, runtime)
         if baseline is not None:
             check_baseline(folders, baseline)
@@ -183,8 +181,8 @@ def record_of(folder: Path, runtime: "Runtime") -> "ShiftRecord":
         record = with_earlier_sets(record, earlier)
         writer.write_json(FILE, record.as_json())
     lost = [name for name in earlier.ood if name not in record.ood] if earlier else []
-    said = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
-    typer.echo(f"kept in {folder / 'shifts.json'}{said}", err=True)
+    note = f"; no longer there, as judged on other images: {', '.join(lost)}" if lost else ""
+    typer.echo(f"kept in {folder / 'shifts.json'}{note}", err=True)
     return record
 
 

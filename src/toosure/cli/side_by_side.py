@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from toosure.cli.progress import RowPrinter, figures
 from toosure.config import RunConfig
 from toosure.runs.row_reader import Row
-from toosure.runs.storage import shown
+from toosure.runs.storage import as_given
 from toosure.train import ProgressListener
 
 REFRESH_INTERVAL = 0.2  # seconds between two updates of the bar of the sweep
@@ -36,7 +36,7 @@ class SweepLog(RowPrinter):
         """A run began."""
         self.started_at = self.started_at or time.monotonic()
         self.lanes[lane.name] = lane
-        self.line(f"begun at step {lane.step}: {shown(lane.path)}")
+        self.line(f"begun at step {lane.step}: {as_given(lane.path)}")
 
     def run_moved(self, lane: "RunLane") -> None:
         """A run took some steps."""
@@ -50,7 +50,7 @@ class SweepLog(RowPrinter):
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         if outcome["status"] == "stopped":  # it continues, now or with the next command
-            self.line(f"stopped at step {outcome['step']}  {shown(path)}")
+            self.line(f"stopped at step {outcome['step']}  {as_given(path)}")
         else:
             self.steps_to_do.pop(path.name, None)
             super().end(path, outcome)

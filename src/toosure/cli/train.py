@@ -209,13 +209,13 @@ def run_sweep(
     """Train the runs while their progress is shown."""
     from toosure.cli.progress import listener_for_runs
     from toosure.runs.files import check_folder
-    from toosure.runs.storage import as_url, local_folder, shown
+    from toosure.runs.storage import as_given, as_url, local_folder
     from toosure.sweep import sweep
 
     check_folder(local_folder(out))
-    ignore_broken_pipe(f"the training goes on, with its rows in {shown(out)}")
+    ignore_broken_pipe(f"the training goes on, with its rows in {as_given(out)}")
     if as_url(out):
-        typer.echo(f"runs are uploaded to {shown(out)} from {local_folder(out)}")
+        typer.echo(f"runs are uploaded to {as_given(out)} from {local_folder(out)}")
     listener = listener_for_runs(configs, at_once=workers > 1 or cluster is not None)
     try:
         result = sweep(configs, out, runtime, listener, workers, cluster)

@@ -213,8 +213,8 @@ def in_order(trials: "Sequence[Trial]", goal: "Goal") -> "list[Trial]":
 
 def differing_settings(trial: "Trial", trials: "Sequence[Trial]") -> str:
     """Return the settings of a trial in which the trials differ."""
-    said = [each.config.said for each in trials]
-    keys = dict.fromkeys(key for settings in said for key in settings)
-    differ = [key for key in keys if len({str(settings.get(key)) for settings in said}) > 1]
+    given = [each.config.non_defaults for each in trials]
+    keys = dict.fromkeys(key for settings in given for key in settings)
+    differ = [key for key in keys if len({str(settings.get(key)) for settings in given}) > 1]
     own = {key: getattr(trial.config, key) for key in differ or keys}
     return "  ".join(f"--{key} {value}" for key, value in own.items())

@@ -40,6 +40,7 @@ def pair_of(control: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
             "control needs as many labels as inputs, and at least two examples; got "
             f"{len(x)} inputs and {len(y)} labels"
         )
+
     of = f" of {' and '.join(type(part).__name__ for part in parts)}" if parts else ""
     raise ValueError(
         "control takes two tensors, inputs and labels, cut from the training "

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from toosure.control.sensor import Reading
 
 WEIGHT = 0.3  # of a new look in the smoothed accuracy, and in the smoothed error
-SPREAD_WEIGHT = (
-    0.1  # in the spread of the accuracy; small, so that a fall does not soon count as noise
-)
+# In the spread of the accuracy: small, so that a fall does not soon count as noise.
+SPREAD_WEIGHT = 0.1
 FAR = math.log(4)  # the distance after which an actuator's moves must have helped
 
 

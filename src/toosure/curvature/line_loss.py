@@ -74,8 +74,8 @@ class LineLoss:
 
     def _total(self, number: float) -> float:
         """Return the sum of a number over all processes."""
-        here = torch.tensor(number, dtype=torch.float64, device=self.inputs.device)
-        return float(self._reduced(here))
+        own = torch.tensor(number, dtype=torch.float64, device=self.inputs.device)
+        return float(self._reduced(own))
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -127,11 +127,11 @@ class LineLoss:
         try:
             for part in self._totals():
                 (part * processes / self.count).backward()
-            found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         finally:
             self._set_gradients(everything, before)
         # Parameters that FSDP2 leaves whole have the gradient of this process's share.
-        return [g if is_sharded(g) else self._reduced(g) / processes for g in found]
+        return [g if is_sharded(g) else self._reduced(g) / processes for g in gradients]
 
     @staticmethod
     def _set_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:

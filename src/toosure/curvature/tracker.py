@@ -132,16 +132,17 @@ class CurvatureTracker:
     def measure(self) -> dict[str, Result]:
         """Measure every quantity at the model's present parameters."""
         self._steps += 1
-        with self._prepared(), self.curvature.measurement():
+        with self._mode_and_precision(), self.curvature.measurement():
             if self.uses_graphs:
                 self.curvature.refresh_pass()  # the GPU works on it while the host prepares
             return {quantity: self._measure(quantity) for quantity in self.quantities}
 
-    def _prepared(self) -> AbstractContextManager[None]:
+    def _mode_and_precision(self) -> AbstractContextManager[None]:
         """Set the model's mode and exact arithmetic, most of which graphs contain already."""
         return exact_float32() if self.uses_graphs else self.curvature.temporary_mode()
 
     def _measure(self, quantity: str) -> Result:
+        """Measure one quantity: follow an eigenvalue, or sample."""
         if quantity == "gn_sharpness" and self._search is not None:
             return self._search.measure(self._steps)
         if quantity in EIGENVALUES:
@@ -207,7 +208,7 @@ class CurvatureTracker:
         """
         known = self._top_vectors.get((matrix, k))
         if rounds is not None:
-            return self._held(matrix, k, rounds, known)
+            return self._top_by_block_iterations(matrix, k, rounds, known)
         start = known
         if start is None:
             start = random_vectors(1, self.curvature.vector_like, self._seed)
@@ -225,7 +226,9 @@ class CurvatureTracker:
         self._top_vectors[matrix, k] = solution.improved
         return as_eigenpairs(solution, k)
 
-    def _held(self, matrix: Matrix, k: int, rounds: int, known: Tensor | None) -> Eigenpairs:
+    def _top_by_block_iterations(
+        self, matrix: Matrix, k: int, rounds: int, known: Tensor | None
+    ) -> Eigenpairs:
         """Find the leading eigenpairs by block iterations."""
         check_count("rounds", rounds)
         block = TopBlock(self.curvature, matrix, k, rounds, self._seed)

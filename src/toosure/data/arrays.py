@@ -158,8 +158,8 @@ def place_of(name: str) -> tuple[str, str] | None:
 
 def names_in(stored: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
     """Return the names of the classes, if the file has them."""
-    found = next((stored[name] for name in CLASS_NAMES if name in stored), None)
-    return None if found is None else tuple(str(name) for name in plain_labels(found).tolist())
+    names = next((stored[name] for name in CLASS_NAMES if name in stored), None)
+    return None if names is None else tuple(str(name) for name in plain_labels(names).tolist())
 
 
 # -- rows -----------------------------------------------------------------------------------------

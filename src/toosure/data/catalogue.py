@@ -77,6 +77,7 @@ def idx_source(
 def cifar_source(
     classes: int, folder: str, contents: tuple[str, ...], digest: str, size: int
 ) -> Source:
+    """Return CIFAR-10 or CIFAR-100: one archive with a folder of pickles."""
     archive = f"cifar-{classes}-python.tar.gz"
     url = f"https://www.cs.toronto.edu/~kriz/{archive}"
     return Source(
@@ -92,6 +93,7 @@ def cifar_source(
 
 
 def cifar_c_source(classes: int, record: int, digest: str, size: int) -> Source:
+    """Return CIFAR-10-C or CIFAR-100-C, a record of Zenodo."""
     name = f"CIFAR-{classes}-C"
     page = f"https://zenodo.org/records/{record}"
     url = f"{page}/files/{name}.tar?download=1"

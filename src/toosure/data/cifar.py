@@ -85,6 +85,7 @@ def load_cifar100(root: str | Path, download: bool = False) -> Images:
 
 
 def load(layout: Layout, root: Path, download: bool) -> Images:
+    """Read a data set in its layout, from a folder or the official archive."""
     (place,) = locate(layout.source, root, download)
     files = read_folder(layout, place) if place.is_dir() else read_archive(layout, place)
     contents = {name: read_pickle(file.content, file.path) for name, file in files.items()}

@@ -222,6 +222,7 @@ def hold_out(images: Images, test: int, seed: int) -> Images:
     """Move `test` images, drawn by seed, from the training to the test set."""
     if test == 0:
         raise ValueError("test=0 leaves nothing to judge a run on: at least 1")
+
     available = len(images.train_y)
     test_seed = derive_seed(seed, DataStream.TEST_SPLIT)
     test_indices, train_indices = draw_indices("labelled", available, [test, None], test_seed)

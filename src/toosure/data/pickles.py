@@ -186,6 +186,8 @@ def read_pickle(content: bytes, name: str) -> dict[str, object]:
         loaded = NumbersOnlyUnpickler(content).load()
         if not isinstance(loaded, dict):
             raise UnpicklingError(f"a dict was expected, not {type(loaded).__name__}")
+
+        # Python 2 wrote the keys as bytes.
         return {
             key.decode("latin-1") if isinstance(key, bytes) else key: to_plain(value)
             for key, value in loaded.items()

@@ -133,6 +133,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def expansions(pattern: str) -> Iterator[str]:
+    """Yield every text that a pattern with braces stands for, one pair of braces after another."""
     braces = BRACES.search(pattern)
     if braces is None:
         yield pattern

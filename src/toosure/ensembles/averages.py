@@ -124,6 +124,7 @@ class SWAG(SWA):
         self.deviations: list[list[Tensor]] = []  # of the last iterates, oldest first
 
     def collect(self, weights: list[Tensor]) -> None:
+        """Add an iterate to mean, variance and the last deviations."""
         before = self.mean and list(torch._foreach_sub(weights, self.mean))
         super().collect(weights)
         if not before:

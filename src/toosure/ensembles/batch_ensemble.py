@@ -104,7 +104,7 @@ class MemberLayer(nn.Module):
             layer.bias = None
 
     def fast_weights(self) -> list[nn.Parameter]:
-        """Return what each member has for itself."""
+        """Return the factors r and s, and the bias, that each member has for itself."""
         own = [self.read, self.given]
         return own if self.bias is None else [*own, self.bias]
 

@@ -55,8 +55,8 @@ def widened(member: nn.Module, count: int, narrow: int) -> nn.Module | None:
         network.set_submodule(path, wider.train(layer.training))
 
     sizes = {name: len(p) for name, p in member.named_parameters() if p.dim()}
-    found = {name: len(p) for name, p in network.named_parameters() if p.dim()}
-    return network if found == {name: count * size for name, size in sizes.items()} else None
+    wider_sizes = {name: len(p) for name, p in network.named_parameters() if p.dim()}
+    return network if wider_sizes == {name: count * size for name, size in sizes.items()} else None
 
 
 def fill(network: nn.Module, members: Sequence[nn.Module]) -> None:
@@ -89,8 +89,8 @@ def computes_the_same(network: nn.Module, members: Sequence[nn.Module], example:
         with torch.no_grad():
             exact = [deepcopy(member).double().eval() for member in members]
             expected = torch.stack([member(x) for member, x in zip(exact, rows, strict=True)])
-            found = member_logits(deepcopy(network).double().eval(), rows)
-        error = float((found - expected).abs().max())
+            logits = member_logits(deepcopy(network).double().eval(), rows)
+        error = float((logits - expected).abs().max())
     except (RuntimeError, AttributeError, TypeError):  # shapes or attributes that do not fit
         return False
     return error <= CHECKED_ERROR * float(expected.abs().max())

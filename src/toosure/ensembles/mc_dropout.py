@@ -64,6 +64,7 @@ class MCDropout(Mixture):
             raise ValueError(f"rate is a share in (0, 1); got {rate}")
         if where not in ("residual", "all"):
             raise ValueError(f"where must be residual or all; got {where!r}")
+
         self.samples = samples
         self.rate = rate
         self.where = where

@@ -81,6 +81,7 @@ class Rank1(BayesianMixture):
             raise ValueError(f"samples must be at least 1; got {samples}")
         if family not in ("gaussian", "cauchy"):
             raise ValueError(f"family must be gaussian or cauchy; got {family!r}")
+
         self.members = members
         self.samples = samples
         self.family = family

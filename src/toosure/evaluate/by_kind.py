@@ -7,7 +7,7 @@ import numpy as np
 
 from toosure.evaluate.arrays import predictions_of
 from toosure.evaluate.class_one import is_of_class_one
-from toosure.evaluate.evaluation import Bootstrap, check_level_and_bins, evaluate_classes
+from toosure.evaluate.evaluation import Resampling, check_level_and_bins, evaluate_classes
 from toosure.evaluate.multilabel import MultilabelEvaluation, evaluate_multilabel
 from toosure.evaluate.result import Evaluation
 from toosure.metrics.inputs import ArrayLike
@@ -91,7 +91,7 @@ def evaluate(
     (0.0, 0.35)
     """
     check_level_and_bins(level, bins)
-    bootstrap: Bootstrap = {"level": level, "seed": seed, "samples": samples}
+    bootstrap: Resampling = {"level": level, "seed": seed, "samples": samples}
     names = tuple(map(str, names))  # `classes_` of scikit-learn is an array
 
     if multilabel:

@@ -63,7 +63,7 @@ class ClassGaps:
         return tuple(sorted(named, key=lambda each: -abs(each.gap.value)))
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return p-value, correction and the gap of each class as plain values."""
         return {
             "p_value": self.p_value,
             "spread": list(self.spread),

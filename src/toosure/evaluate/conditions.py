@@ -106,8 +106,8 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
     if drawn < MIN_DRAWN:
         noun = plural(drawn, "row" if result.groups is None else "group")
         verb = "is" if drawn == 1 else "are"
-        found = f"{condition.name} is {estimate.value:.4g}"
-        sentence = f"passes: {drawn} {noun} {verb} too few to decide on {condition.text} ({found})"
+        value = f"{condition.name} is {estimate.value:.4g}"
+        sentence = f"passes: {drawn} {noun} {verb} too few to decide on {condition.text} ({value})"
         return Judgement(False, sentence)
 
     low, high = estimate.ends
@@ -120,16 +120,16 @@ def sentence_of(
     condition: Condition, estimate: Estimate, level: float, holds: bool, of: str
 ) -> str:
     """Return a sentence with the number, `of` what it is, its interval and the outcome."""
-    found = f"{condition.name}{of} is {estimate.value:.4g}"
+    value = f"{condition.name}{of} is {estimate.value:.4g}"
     if estimate.has_interval:
         low, high = estimate.ends
-        found += f", {100 * level:g} % interval {low:.4g} to {high:.4g}"
+        value += f", {100 * level:g} % interval {low:.4g} to {high:.4g}"
     else:
-        found += ", without an interval"
+        value += ", without an interval"
 
     beyond = "above" if condition.above else "below"
     if holds:
-        return f"fails: {condition.text} ({found}: wholly {beyond} {condition.bound:g})"
+        return f"fails: {condition.text} ({value}: wholly {beyond} {condition.bound:g})"
     if (estimate.value > condition.bound) == condition.above and estimate.value != condition.bound:
-        return f"passes: {condition.text} is not certain ({found})"
-    return f"passes: not {condition.text} ({found})"
+        return f"passes: {condition.text} is not certain ({value})"
+    return f"passes: not {condition.text} ({value})"

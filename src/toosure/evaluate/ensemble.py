@@ -106,18 +106,20 @@ def average_predictions(
     """
     if len(members) < 2:
         raise ValueError(f"an ensemble needs two members or more; got {len(members)}")
-    if any(judged not in of for of in members.values()):
+    if any(judged not in by_split for by_split in members.values()):
         raise ValueError(f"not every member has predictions of {judged or 'these rows'}")
 
     # Runs may have different validation rows: such a split has no mixture.
     first = next(iter(members.values()))
-    mixed = {judged: mixture({name: of[judged] for name, of in members.items()})}
+    mixed = {judged: mixture({name: by_split[judged] for name, by_split in members.items()})}
     for split in first:
-        if split != judged and all(split in of for of in members.values()):
+        if split != judged and all(split in by_split for by_split in members.values()):
             with suppress(DifferentRowsError):
-                mixed[split] = mixture({name: of[split] for name, of in members.items()})
+                mixed[split] = mixture(
+                    {name: by_split[split] for name, by_split in members.items()}
+                )
 
-    alone = {name: of[judged] for name, of in members.items()}
+    alone = {name: by_split[judged] for name, by_split in members.items()}
     logits = torch.stack([logits_in(name, each) for name, each in alone.items()])
     evaluation = evaluate(mixed[judged], **options)
     return Ensemble(

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import Tensor
 
@@ -35,7 +35,14 @@ PARTS = ("_calibration", "_refinement")
 # Read probabilities as they came: exp(log p) may cross the edge of a bin or break a tie.
 READ_PROBABILITIES = ("classwise_ece", "auroc_ovr", "auroc_ovr_binned", "skce")
 Metric = Callable[..., Tensor]
-Bootstrap = dict[str, Any]  # level, seed and samples
+
+
+class Resampling(TypedDict):
+    """How intervals are found: their level, and how often and by which seed rows are drawn."""
+
+    level: float
+    seed: int
+    samples: int
 
 
 def check_level_and_bins(level: float, bins: int) -> None:
@@ -70,7 +77,7 @@ def evaluate_classes(
     of_class_one: bool,
     bins: int,
     edge: str,
-    bootstrap: Bootstrap,
+    bootstrap: Resampling,
     wanted: Collection[str] | None = None,
 ) -> Evaluation:
     """Measure the predicted class, or P(class 1), of one label per row."""
@@ -117,13 +124,13 @@ def evaluate_classes(
     )
 
 
-def gap_of(predictions: Predictions, bootstrap: Bootstrap) -> Estimate:
+def gap_of(predictions: Predictions, bootstrap: Resampling) -> Estimate:
     """Return mean confidence minus accuracy, resampling rows or whole groups."""
     take = confidence_gap if predictions.groups is None else grouped_gap
     return take(predictions, **bootstrap)
 
 
-def chance_of(predictions: Predictions, bins: int, edge: str, bootstrap: Bootstrap) -> Estimate:
+def chance_of(predictions: Predictions, bins: int, edge: str, bootstrap: Resampling) -> Estimate:
     """Return the ECE that chance gives, over independent rows or over groups."""
     take = calibrated_ece if predictions.groups is None else grouped_chance
     return take(predictions, bins, edge, **bootstrap)
@@ -148,7 +155,7 @@ def reason_against(key: str, predictions: Predictions) -> str | None:
 
 
 def estimate(
-    key: str, predictions: Predictions, bins: int, edge: str, bootstrap: Bootstrap
+    key: str, predictions: Predictions, bins: int, edge: str, bootstrap: Resampling
 ) -> Estimate:
     """Return a metric's value and, where it is affordable, its bootstrap interval."""
     if key == "accuracy" and predictions.groups is not None:

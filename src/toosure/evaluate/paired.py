@@ -96,9 +96,9 @@ class Comparison:
 
         parts = [f"better in {listed_names(better)}"] if better else []
         parts += [f"worse in {listed_names(worse)}"] if worse else []
-        said = f"{second} is {' and '.join(parts)}"
+        verdict = f"{second} is {' and '.join(parts)}"
         remainder = f"; {listed_names(open_ones)}: no difference shown" if open_ones else ""
-        return f"{said} than {first}{remainder}{ending}"
+        return f"{verdict} than {first}{remainder}{ending}"
 
     @property
     def kind(self) -> str:
@@ -190,8 +190,8 @@ def infinite_losses(first: Predictions, second: Predictions) -> str:
     """Return why the NLL is not compared, where it is infinite; otherwise ""."""
     sides = {first.source or "the first": first, second.source or "the second": second}
     zeros = {name: labels_at_zero(side) for name, side in sides.items()}
-    said = [f"{counted_zeros(count)} in {name}" for name, count in zeros.items() if count]
-    return f"NLL is infinite and not compared: {', '.join(said)}." if said else ""
+    infinite = [f"{counted_zeros(count)} in {name}" for name, count in zeros.items() if count]
+    return f"NLL is infinite and not compared: {', '.join(infinite)}." if infinite else ""
 
 
 def what_is_judged(first: Predictions, second: Predictions) -> str:

@@ -110,9 +110,9 @@ class Recalibration:
         why = "too few rows"
         if self.n * self.classes > MAX_CALL_NUMBERS:
             why = f"too slow to resample above {MAX_CALL_NUMBERS:,} numbers"
-        said = [f"NLL is infinite: {counted_zeros(self.zeros)}."] if self.zeros else []
-        said += [f"No interval: {', '.join(slow)} ({why})."] if slow else []
-        return " ".join(said)
+        sentences = [f"NLL is infinite: {counted_zeros(self.zeros)}."] if self.zeros else []
+        sentences += [f"No interval: {', '.join(slow)} ({why})."] if slow else []
+        return " ".join(sentences)
 
     def of_two_classes(self) -> dict[str, Any]:
         """Return what only two classes have: which one is judged, and the other gap."""
@@ -147,7 +147,7 @@ class Recalibration:
 
 
 def printed_loss(value: float) -> str:
-    """Print an NLL to four digits; an infinite one by its sign."""
+    """Return an NLL as text, to four digits; an infinite one by its sign."""
     return f"{value:.4f}" if math.isfinite(value) else "∞"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from toosure.evaluate.class_one import class_one_view, is_of_class_one, judge_gaps
 from toosure.evaluate.estimates import Estimate, single_level
-from toosure.evaluate.evaluation import estimate, gap_of
+from toosure.evaluate.evaluation import Resampling, estimate, gap_of
 from toosure.predictions import Predictions, take_rows
 from toosure.sentences import listed
 from toosure.verdicts import judge_gap
@@ -64,18 +64,18 @@ class Subgroups:
         named = listed(f"{group.name} ({group.fault})" for group in off)
 
         count = len(self.groups)
-        found = f"{len(off)} of {count} groups by {self.column!r} are off: {named}"
+        result = f"{len(off)} of {count} groups by {self.column!r} are off: {named}"
         if not off:
-            found = f"No group by {self.column!r} is shown to be over- or under-confident"
+            result = f"No group by {self.column!r} is shown to be over- or under-confident"
         both = ", of P(class 1) and of the predicted class," if self.class_one else ""
         single = single_level(self.level, count * (2 if self.class_one else 1))
         return (
-            f"{found}. The {100 * self.level:g} % intervals{both} hold for all {count} groups "
+            f"{result}. The {100 * self.level:g} % intervals{both} hold for all {count} groups "
             f"together (Bonferroni: each is taken at {100 * single:.4g} %)."
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the groups and what is said of them as plain values."""
         rows = [
             {
                 "group": group.name,
@@ -90,8 +90,8 @@ class Subgroups:
             for group in self.groups
         ]
 
-        of = "class 1" if self.class_one else "the predicted class"
-        together = {"level": self.level, "correction": "bonferroni", "of": of}
+        subject = "class 1" if self.class_one else "the predicted class"
+        together = {"level": self.level, "correction": "bonferroni", "of": subject}
         return {"column": self.column, **together, "groups": rows}
 
 
@@ -121,7 +121,7 @@ def subgroups(
     single = single_level(level, len(members) * (2 if of_class_one else 1))
     tail = (1 - single) / 2
     samples = min(MAX_SAMPLES, max(1000, math.ceil(MIN_TAIL_REPLICAS / tail)))
-    bootstrap: dict[str, Any] = {"level": single, "seed": seed, "samples": samples}
+    bootstrap: Resampling = {"level": single, "seed": seed, "samples": samples}
 
     groups = []
     for name, rows in members.items():

@@ -104,6 +104,7 @@ def events_of(run: Measured, key: str, drawn: dict[str, Any]) -> list[dict[str, 
             continue
         place = max(raised[0] - 1, 0) if flag == "control/held" else raised[0]
         point = drawn_points[place : place + 1]
+
         marker = {"symbol": symbol, "size": 10, "color": drawn["line"]["color"]}
         template = f"{drawn['name']}<br>step %{{x:,}}: <b>{text}</b><extra></extra>"
         marks.append(

@@ -74,7 +74,11 @@ def log_axis(values: Iterable[np.ndarray]) -> dict[str, Any]:
         ticks = round_ticks(float(10 ** logs.min()), float(10 ** logs.max()))
         return {"type": "log", "tickformat": "~g", "tickmode": "array", "tickvals": ticks}
 
-    dtick = math.ceil(decades / 6) if decades >= 2 else "D2" if decades else 1
+    dtick: int | str = 1
+    if decades >= 2:
+        dtick = math.ceil(decades / 6)
+    elif decades:
+        dtick = "D2"  # 1, 2 and 5 of each decade
     long = decades >= 2 and (logs.min() < -3.5 or logs.max() > 4)
     return {"type": "log", "tickformat": ".0e" if long else "~g", "dtick": dtick}
 

@@ -44,19 +44,27 @@ def trajectory(
     drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
     groups = group_runs(runs)
     for row, key in enumerate(panels, 1):
-        traces = [
-            line(group, number, place, key, split, values, points)
-            for place, group in enumerate(groups)
-            for number, run in enumerate(group.runs)
-            for split in (*splits, "")
-            if (values := values_of(run, split, key)) is not None
-        ]
+        traces = panel_lines(groups, key, splits, points)
         if key == "gn_sharpness":
             traces += edges(groups, points)
         drawing.add_traces(traces, rows=[row] * len(traces), cols=[1] * len(traces))
 
     draw_axes(drawing, panels)
     return drawing
+
+
+def panel_lines(
+    groups: Sequence[Group], key: str, splits: Sequence[str], points: int
+) -> list[dict[str, Any]]:
+    """Return the lines of a quantity: one for each run and split that has it."""
+    traces = []
+    for place, group in enumerate(groups):
+        for number, run in enumerate(group.runs):
+            for split in (*splits, ""):
+                values = values_of(run, split, key)
+                if values is not None:
+                    traces.append(line(group, number, place, key, split, values, points))
+    return traces
 
 
 def panel_keys(runs: Sequence[Measured]) -> list[str]:
@@ -227,6 +235,7 @@ def stability(run: Measured) -> np.ndarray | None:
 
 
 def number(text: str | None, otherwise: float) -> float:
+    """Read the number of a setting; return `otherwise` if it is not given, or no number."""
     try:
         return float(text) if text is not None else otherwise
     except ValueError:

@@ -23,7 +23,7 @@ def rows_to(
     prefix: str = PREFIX,
     strict: bool = False,
 ) -> "MlflowSender":
-    """Return what sends each row to a run of MLflow, for `Watch(notify=...)`.
+    """Return a sender of rows to a run of MLflow, for `Watch(notify=...)`.
 
     A row is one call. Names that MLflow refuses are changed: "train/slack 4.1 (i)" becomes
     "train/slack 4.1 i". The time of a metric is the start of the MLflow run plus the row's own

@@ -51,7 +51,7 @@ class Goal:
 
     @property
     def direction(self) -> str:
-        """What Optuna calls it."""
+        """The direction in the words of Optuna."""
         return "maximize" if self.quantity.better == "higher" else "minimize"
 
     def value(self, row: Row) -> float | None:
@@ -241,6 +241,7 @@ def suggested(trial: Any, name: str, domain: Domain) -> str:
 
 
 def as_trial(frozen: Any) -> Trial:
+    """Read one of Optuna's own trials."""
     state = frozen.state.name.lower()
     return Trial(
         frozen.number,

@@ -61,7 +61,7 @@ class RowSender:
         self.close()
 
     def close(self) -> None:
-        """Send the diagrams that are left, and what the tracker still holds back."""
+        """Send the diagrams that are left, and the rows that the tracker still buffers."""
         if not self.active:
             return
         try:
@@ -79,7 +79,7 @@ class RowSender:
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Bring to its place what the tracker holds back."""
+        """Write or send the rows that the tracker still buffers."""
 
     def _send_diagrams(self) -> None:
         """Send the diagrams of the snapshots that were written since the last row."""
@@ -109,7 +109,7 @@ class RowSender:
 
 
 def numbers_of(row: Row) -> dict[str, float]:
-    """Return what a tracker can draw of a row: its finite numbers; true is 1.
+    """Return the finite numbers of a row, which a tracker can draw; true is 1.
 
     >>> numbers_of({"step": 3, "val/ece": 0.5, "diverged": True, "note": "a", "lr": float("nan")})
     {'val/ece': 0.5, 'diverged': 1.0}

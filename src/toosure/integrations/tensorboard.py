@@ -21,7 +21,7 @@ def rows_to(
     prefix: str | None = None,
     strict: bool = False,
 ) -> "TensorBoardSender":
-    """Return what sends each row to TensorBoard, for `Watch(notify=...)`.
+    """Return a sender of rows to TensorBoard, for `Watch(notify=...)`.
 
     `target` is a folder for these rows alone, or a `SummaryWriter` of yours, whose tags stay apart
     by the prefix "toosure/". `run` is the run folder, for reliability diagrams. In a folder, rows
@@ -44,8 +44,9 @@ class TensorBoardSender(RowSender):
         prefix: str | None,
         strict: bool,
     ) -> None:
-        own = isinstance(target, str | Path)
-        super().__init__(run, prefix if prefix is not None else "" if own else PREFIX, strict)
+        if prefix is None:  # a folder of our own holds nothing else
+            prefix = "" if isinstance(target, str | Path) else PREFIX
+        super().__init__(run, prefix, strict)
         require_tensorboard()
         self.directory = target if isinstance(target, str | Path) else None
         self.writer = None if isinstance(target, str | Path) else target

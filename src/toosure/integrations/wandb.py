@@ -20,7 +20,7 @@ def rows_to(
     prefix: str = PREFIX,
     strict: bool = False,
 ) -> "WandbSender":
-    """Return what sends each row to a W&B run (`wandb.init(...)`), for `Watch(notify=...)`.
+    """Return a sender of rows to a W&B run (`wandb.init(...)`), for `Watch(notify=...)`.
 
     The x-axis of all of them is "toosure/step". W&B's own step, which must never go back, is left
     to you: a row with an earlier step is not dropped. `run` is the run folder, for diagrams.

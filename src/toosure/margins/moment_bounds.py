@@ -38,14 +38,10 @@ def curvature_bound(
     log_q: float,
     symbol: str,
     *,
-    rounding: float | None = None,
     problem: str = "",
     reason: str = "",
 ) -> Statement:
-    """lambda_max <= 2 C_J^2 (K - 1) Q, vacuous from C_J^2 / 2 on: diag(p) - pp' <= 1/2.
-
-    lambda_max is measured in the model's dtype, which sets the rounding: `rounding` is not used.
-    """
+    """lambda_max <= 2 C_J^2 (K - 1) Q, vacuous from C_J^2 / 2 on: diag(p) - pp' <= 1/2."""
     unmeasured = measured.curvature.problem
     return judge(
         name,
@@ -60,4 +56,5 @@ def curvature_bound(
 
 
 def curvature_rounding(measured: Measurements) -> float:
+    """Return the rounding of lambda_max, which is measured in the model's dtype."""
     return measured.rounding + 64 * measured.dtype_eps

@@ -107,27 +107,27 @@ def lower_bounds(tape: IntervalTape, node: IntervalNode, rows: Tensor) -> Tensor
     constant = torch.zeros(rows.shape[:2], dtype=rows.dtype, device=rows.device)
     slack = torch.zeros_like(constant)
 
-    for here in reversed(tape.nodes):
-        a = pending.pop(here, None)
+    for current in reversed(tape.nodes):
+        a = pending.pop(current, None)
         if a is None:
             continue
 
-        if here.rule is None:  # the input
+        if current.rule is None:  # the input
             size = dual_norm(a.flatten(2), tape.norm)
-            radius = norm_of(here.largest, tape.norm)  # <|a|, |x|> <= size * radius
-            slack += rounding_of(here) * size * radius
+            radius = norm_of(current.largest, tape.norm)  # <|a|, |x|> <= size * radius
+            slack += rounding_of(current) * size * radius
             return constant + apply_rows(a, tape.centre) - tape.eps * size - slack * (1 + 1e-9)
 
-        slack += rounding_of(here, *here.parents) * apply_rows(a.abs(), here.terms)
-        constant, parts = step_back(here, a, constant)
-        for parent, part in zip(here.parents, parts, strict=True):
+        slack += rounding_of(current, *current.parents) * apply_rows(a.abs(), current.terms)
+        constant, parts = step_back(current, a, constant)
+        for parent, part in zip(current.parents, parts, strict=True):
             pending[parent] = pending[parent] + part if parent in pending else part
     raise AssertionError("a tape starts at its input")
 
 
-def step_back(here: IntervalNode, a: Tensor, constant: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+def step_back(node: IntervalNode, a: Tensor, constant: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return the constant and the functionals of the parents that bound `a` from below."""
-    rule = here.rule
+    rule = node.rule
     if isinstance(rule, AffineRule):
         return constant + apply_rows(a, rule.offset), torch.func.vmap(rule.pull)(a)
 
@@ -141,14 +141,14 @@ def step_back(here: IntervalNode, a: Tensor, constant: Tensor) -> tuple[Tensor, 
     # Below a maximum lies each of its elements; above it, where undecided, only its upper bound.
     assert isinstance(rule, MaxPoolRule)
     undecided = negative * ~rule.decided
-    constant = constant + apply_rows(undecided, here.upper)
-    return constant, (scatter(here, (a - undecided).unsqueeze(-1) * rule.chosen),)
+    constant = constant + apply_rows(undecided, node.upper)
+    return constant, (scatter(node, (a - undecided).unsqueeze(-1) * rule.chosen),)
 
 
-def scatter(here: IntervalNode, values: Tensor) -> Tensor:
+def scatter(node: IntervalNode, values: Tensor) -> Tensor:
     """Add values of pooling windows, (R, N, C, H', W', k^2), back to the pixels they read."""
-    rule = here.rule
-    shape = here.parents[0].lower.shape
+    rule = node.rule
+    shape = node.parents[0].lower.shape
     assert isinstance(rule, MaxPoolRule)
     flat = values.flatten(0, 1)
     pixels = scatter_windows(flat, shape, rule.kernel, rule.stride, rule.padding)
@@ -163,16 +163,18 @@ def gradient_norms(tape: IntervalTape, node: IntervalNode, rows: Tensor) -> Tens
     Reference: Weng et al. (2018), Fast-Lip, arXiv 1804.09699.
     """
     pending = {node: (rows, torch.zeros_like(rows))}  # middle and radius
-    for here in reversed(tape.nodes):
-        if here not in pending:
+    for current in reversed(tape.nodes):
+        if current not in pending:
             continue
-        middle, radius = pending.pop(here)
+        middle, radius = pending.pop(current)
 
-        if here.rule is None:  # the input
+        if current.rule is None:  # the input
             largest = (middle.abs() + radius).flatten(2)
-            return dual_norm(largest, tape.norm) * (1 + rounding_of(here))
+            return dual_norm(largest, tape.norm) * (1 + rounding_of(current))
 
-        for parent, (m, r) in zip(here.parents, gradient_back(here, middle, radius), strict=True):
+        for parent, (m, r) in zip(
+            current.parents, gradient_back(current, middle, radius), strict=True
+        ):
             if parent in pending:
                 other_middle, other_radius = pending[parent]
                 m = m + other_middle
@@ -182,18 +184,18 @@ def gradient_norms(tape: IntervalTape, node: IntervalNode, rows: Tensor) -> Tens
 
 
 def gradient_back(
-    here: IntervalNode, middle: Tensor, radius: Tensor
+    node: IntervalNode, middle: Tensor, radius: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """Return middle and radius of the gradients with respect to each parent."""
-    rule = here.rule
-    radius = radius + (4 * ULP + rounding_of(here, *here.parents)) * (middle.abs() + radius)
+    rule = node.rule
+    radius = radius + (4 * ULP + rounding_of(node, *node.parents)) * (middle.abs() + radius)
     if isinstance(rule, AffineRule):
         middles = torch.func.vmap(rule.pull)(middle)
         return list(zip(middles, torch.func.vmap(rule.pull_absolute)(radius), strict=True))
 
     low, high = middle - radius, middle + radius
     if isinstance(rule, ActivationRule):
-        before = here.parents[0]
+        before = node.parents[0]
         least, greatest = slope_range(rule.name, before.lower, before.upper)
         low = torch.where(low > 0, low * least, low * greatest)
         high = torch.where(high > 0, high * greatest, high * least)
@@ -203,7 +205,7 @@ def gradient_back(
     assert isinstance(rule, MaxPoolRule)
     window = rule.chosen.shape[-1]
     low, high = (
-        scatter(here, side.unsqueeze(-1).expand(*side.shape, window).contiguous())
+        scatter(node, side.unsqueeze(-1).expand(*side.shape, window).contiguous())
         for side in (low.clamp_max(0), high.clamp_min(0))
     )
     return [((low + high) / 2, (high - low) / 2)]

@@ -250,7 +250,8 @@ def pool_settings(op: Op, args: Args, kwargs: Kwargs) -> tuple[int, int, int]:
     else:
         named = dict(zip(names, args[1:], strict=False)) | kwargs
         values = [named.pop(name, None) for name in names]
-        plain = not any(v for k, v in named.items() if k != "dilation" or v != 1) and len(args) < 5
+        undilated = named.pop("dilation", 1) in (None, 0, 1)
+        plain = undilated and not any(named.values()) and len(args) < 5
 
     sides = [set(v) if isinstance(v, list | tuple) else {v} for v in values]
     if not plain or any(len(side) != 1 for side in sides):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor
 
@@ -35,7 +36,7 @@ def lemma_b1(measured: Measurements) -> list[Statement]:
 
 
 def pointwise_lemmas(measured: Measurements) -> list[Statement]:
-    """Lemmas B.2-B.4."""
+    """Lemmas B.2-B.4, which hold for each sample: the one closest to failing, from `clean_pass`."""
     return [measured.clean.statement(name) for name in LEMMAS if name != "B.6"]
 
 
@@ -60,6 +61,7 @@ def closest(
     """Judge two sides of shape (N,) where they are closest to failing; None was not certified."""
     if left is None:
         return judge(name, claim, math.nan, math.nan, rounding=0.0, reason=measured.missing)
+
     worst = int((left - right).argmax())
     return judge(
         name,
@@ -83,7 +85,6 @@ def robust_sides(
             measured,
             measured.log_q(f"Q_eps {kind}"),
             f"Q_eps [{kind}]",
-            rounding=measured.rounding,
             problem=measured.right_problem(kind),
         )
         statements.append(statement)
@@ -94,20 +95,20 @@ def robust_sides(
         measured,
         measured.log_q("Q+"),
         "Q+ [certified]",
-        rounding=measured.rounding,
         reason="" if measured.certified else measured.missing,
     )
     return [*statements, statement]
 
 
 def theorem_41_calibration(measured: Measurements) -> list[Statement]:
-    """Theorem 4.1 (i)."""
+    """Theorem 4.1 (i): ECE is at most (K - 1) Q, by clean margins and by robust ones."""
     clean = ece_bound("4.1 (i)", measured, measured.log_q("Q_D"), "Q_D")
-    return [clean, *robust_sides(measured, ece_bound, "4.1 (i)")]
+    bound = partial(ece_bound, rounding=measured.rounding)
+    return [clean, *robust_sides(measured, bound, "4.1 (i)")]
 
 
 def theorem_41_curvature(measured: Measurements) -> list[Statement]:
-    """Theorem 4.1 (ii)."""
+    """Theorem 4.1 (ii): the same Q bounds lambda_max, the largest Gauss-Newton eigenvalue."""
     clean = curvature_bound("4.1 (ii)", measured, measured.log_q("Q_D"), "Q_D")
     return [clean, *robust_sides(measured, curvature_bound, "4.1 (ii)")]
 
@@ -123,7 +124,7 @@ def theorem_42(measured: Measurements) -> list[Statement]:
 
 
 def separated_calibration(measured: Measurements) -> list[Statement]:
-    """Theorem 4.2 (i)."""
+    """Theorem 4.2 (i): Q bounds ECE from both sides, and falls with the smallest margin gamma."""
     k = measured.classes
     log_q = measured.log_q("Q_D")
     problem = measured.separation

@@ -44,9 +44,9 @@ class BinSums(NamedTuple):
 
 def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "right") -> BinSums:
     """Sum counts, hits and confidences per bin, in int64 and float64."""
-    if edge not in EDGES:
-        check_choice("edge", edge, EDGES)
+    check_choice("edge", edge, EDGES)
     bins = len(edges) - 1
+
     # In torch, `right` is the side on which a bin is open: the opposite of our `edge`.
     index = torch.bucketize(confidence, edges[1:-1], out_int32=True, right=edge == "left")
 
@@ -58,8 +58,7 @@ def bin_sums(confidence: Tensor, correct: Tensor, edges: Tensor, edge: str = "ri
 
 def error_of(sums: BinSums, norm: float) -> Tensor:
     """Return (sum_b share_b |gap_b|^norm)^(1/norm); the largest |gap_b| for norm = inf."""
-    if norm not in NORMS:
-        check_choice("norm", norm, NORMS)
+    check_choice("norm", norm, NORMS)
     if norm == 1:  # the counts cancel
         return (sums.confidence - sums.correct).abs().sum(-1) / sums.counts.sum(-1)
 
@@ -74,8 +73,7 @@ def equal_width_edges(bins: int, like: Tensor) -> Tensor:
 
     Rounding the edge as the confidence was rounded keeps 0.2 in (0, 0.2] in every precision.
     """
-    if type(bins) is not int or bins < 1:
-        check_bins(bins)  # raises, or passes an integer of numpy's
+    check_bins(bins)
     return (torch.arange(bins + 1, dtype=torch.float64, device=like.device) / bins).to(like.dtype)
 
 

@@ -125,15 +125,15 @@ class _Kernel:
 
     def _means_of_block(self, values: Tensor, start: int, stop: int) -> Tensor:
         """Return `means` around the rows from `start` to `stop`."""
-        here = self.confidence[start:stop]
-        exponent = -(((here[:, None] - self.confidence) / self.bandwidth) ** 2) / 2  # (rows, N)
+        centres = self.confidence[start:stop]
+        exponent = -(((centres[:, None] - self.confidence) / self.bandwidth) ** 2) / 2  # (rows, N)
         weights = exponent.exp()
         if self.detach:
             weights = weights.detach()
         if not self.leave_one_out:  # the row's own weight is 1, so no sum vanishes
             return weights @ values / weights.sum(1)
 
-        own = torch.eye(*exponent.shape, dtype=here.dtype, device=here.device).roll(start, 1)
+        own = torch.eye(*exponent.shape, dtype=centres.dtype, device=centres.device).roll(start, 1)
         weights = (weights - own).clamp(min=0)
         mass = weights.sum(1)
         means = weights @ values / mass.clamp(min=1e-8)

@@ -34,7 +34,7 @@ from toosure.metrics.one_column import (
 ArrayLike = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
 # Whether the outputs of metrics called now were checked before; see `known_outputs`.
-_outputs_are_known: ContextVar[bool] = ContextVar("logits_are_known", default=False)
+_outputs_are_known: ContextVar[bool] = ContextVar("outputs_are_known", default=False)
 
 
 def as_logits(logits: ArrayLike, name: str = "logits") -> Tensor:

@@ -116,6 +116,7 @@ def densenet(
     """
     channels, height, width = image_shape(inputs, "a DenseNet")
     check_dropout(dropout)
+
     multiple = 6 if bottleneck else 3  # three blocks of layers with two convolutions, or one
     layers, rest = divmod(depth - 4, multiple)
     if rest or layers < 1 or growth < 1:

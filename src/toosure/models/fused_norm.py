@@ -77,8 +77,10 @@ def torch_gradients(
     out = F.relu(out if residual_view is None else out + residual_view)
 
     wanted = [view for view in views if view is not None and view.requires_grad]
-    found = iter(torch.autograd.grad(out, wanted, gradient, create_graph=True))
-    return tuple(next(found) if view is not None and view.requires_grad else None for view in views)
+    gradients = iter(torch.autograd.grad(out, wanted, gradient, create_graph=True))
+    return tuple(
+        next(gradients) if view is not None and view.requires_grad else None for view in views
+    )
 
 
 class Launch:

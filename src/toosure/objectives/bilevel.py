@@ -271,14 +271,16 @@ class Bilevel(SeededModule):
         """Return the loss on `meta_rows` after a virtual step, with its graph to hyper."""
         self.inner_values = self.values(model, features.detach(), x, labels)
         self.assign(self.inner_values)
-        read, meta_labels = meta
+        meta_inputs, meta_labels = meta
 
         if self.scope == "full":
-            meta_logits = logits_after_step(model, self.criterion(logits, labels), read, rate)
+            meta_logits = logits_after_step(
+                model, self.criterion(logits, labels), meta_inputs, rate
+            )
         else:
             head = [p.detach().requires_grad_() for p in head_of(model).parameters()]
             moved = virtual_step(self.criterion(F.linear(features, *head), labels), head, rate)
-            meta_logits = F.linear(read, *moved)
+            meta_logits = F.linear(meta_inputs, *moved)
 
         outer: Tensor = self.outer(meta_logits, meta_labels)
         return outer

@@ -44,6 +44,7 @@ class CCAT(SeededModule):
                 "need 0 <= share <= 1 and eps, power, step, attack_steps >= 0; got "
                 f"{share}, {eps}, {power}, {step}, {attack_steps}"
             )
+
         self.loss = criterion_of(loss)
         self.eps = eps
         self.power = power

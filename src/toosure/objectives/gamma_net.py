@@ -165,7 +165,7 @@ class GammaNet(Bilevel):
 
     @torch.no_grad()
     def fed(self, model: nn.Module, features: Tensor, x: Tensor) -> Tensor:
-        """Return what the gamma-net reads."""
+        """Return the features that the gamma-net reads: of a layer, random ones, or noise."""
         if self.feed == "penultimate":
             return features
         if self.feed == "noise":

@@ -159,7 +159,7 @@ class BulkSGD(Wrapper):
         all_params = [p for group in self.param_groups for p in group["params"]]
         gradients = [p.grad for p in all_params]
         with torch.enable_grad():
-            top = self._find(matrix, k)
+            top = self._top_eigenvectors(matrix, k)
         for p, gradient in zip(all_params, gradients, strict=True):
             p.grad = gradient  # a tracker may run backward itself
 
@@ -184,7 +184,7 @@ class BulkSGD(Wrapper):
                 stacklevel=4,
             )
 
-    def _find(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors:
+    def _top_eigenvectors(self, matrix: Literal["hessian", "gn"], k: int) -> TopEigenvectors:
         """Ask the tracker for directions; a user's tracker needs `rounds` only if they are set."""
         assert self.tracker is not None
         rounds = () if self.rounds is None else (self.rounds,)

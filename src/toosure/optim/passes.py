@@ -17,7 +17,7 @@ from toosure.processes.dtensor import (
     sum_over_shards,
 )
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def by_member(
-    things: Sequence[Thing], group_of: Callable[[Thing], Any] = lambda group: group
-) -> list[list[Thing]]:
+    items: Sequence[Item], group_of: Callable[[Item], Any] = lambda group: group
+) -> list[list[Item]]:
     """Sort parameter groups by their network (`member`), if several are trained together.
 
     Other items are sorted by their `group_of`.
@@ -96,9 +96,9 @@ def by_member(
     >>> [len(part) for part in by_member([{"member": 0}, {"member": 1}, {"member": 0}])]
     [2, 1]
     """
-    parts: dict[Any, list[Thing]] = {}
-    for thing in things:
-        parts.setdefault(group_of(thing).get("member"), []).append(thing)
+    parts: dict[Any, list[Item]] = {}
+    for item in items:
+        parts.setdefault(group_of(item).get("member"), []).append(item)
     return list(parts.values())
 
 

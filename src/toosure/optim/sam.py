@@ -84,10 +84,12 @@ class SAM(Wrapper):
         check_arguments(type(self), base, base_arguments)
         if clip_norm is not None:
             check_positive("clip_norm", clip_norm)
+
         self.clip_norm = clip_norm
         self.statistics = RunningStatistics(model)
         self.pending: dict[Tensor, Tensor] = {}  # what a subclass keeps if the step is taken
         super().__init__(base(params, **base_arguments), rho=rho)
+
         if any(group.get("maximize") for group in self.param_groups):
             raise ValueError(
                 f"{type(self).__name__} climbs to where the loss is largest, and steps down: "
@@ -194,6 +196,7 @@ class SAM(Wrapper):
         for group in self.param_groups:  # as zero_grad, without its profiler record
             for p in group["params"]:
                 p.grad = None
+
         with torch.enable_grad():
             loss = closure()
         if not self._trained():

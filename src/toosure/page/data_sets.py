@@ -66,15 +66,15 @@ def labels_of(runs: Sequence[Run]) -> dict[str, Labels]:
 
     # Earlier versions noted a hash of inputs and labels together; another run may know both.
     known = {note.get("sha256"): note["labels"] for note in notes.values() if "labels" in note}
-    found = {}
+    labels = {}
     for run in runs:
         note = notes[run.id]
         examples = note.get("sha256", "")
         digest = note.get("labels") or known.get(examples, examples)
         rows, classes = (note.get(key) or 0 for key in ("rows", "classes"))
         seeds = (str(notes.get("seed", "")) for notes in (run.config, note))
-        found[run.id] = Labels(digest, rows, classes, (next(seeds), next(seeds)))
-    return found
+        labels[run.id] = Labels(digest, rows, classes, (next(seeds), next(seeds)))
+    return labels
 
 
 def note_of(run: Run) -> dict[str, Any]:

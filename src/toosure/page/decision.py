@@ -79,10 +79,12 @@ def title_of(page: PageRuns) -> str:
     parts = page.by_data_set
     if len(parts) == 1:
         return decide(page).title
-    return f"{len(parts)} data sets, each with its own decision: {listed(named(parts), 3)}"
+    names = listed(names_of_data_sets(parts), 3)
+    return f"{len(parts)} data sets, each with its own decision: {names}"
 
 
-def named(data_sets: Iterable[str]) -> list[str]:
+def names_of_data_sets(data_sets: Iterable[str]) -> list[str]:
+    """Return the names for readers; data without a name are called so."""
     return [name or UNNAMED for name in data_sets]
 
 
@@ -221,10 +223,12 @@ def calibration(runs: Sequence[Run], is_running: bool) -> str:
     ]
     if known:
         return temperature_sentence(known)
+
     for run in runs:
         if run.last_predictions.is_file():
             folder = printable(str(run.path))
             return f"`toosure calibrate {folder}` fits a calibrator, and judges it."
+
     if is_running:
         return "Wait for its end: then its predictions are kept, and a temperature can be fitted."
     return "Keep its predictions on validation data: `toosure calibrate FILE` fits a calibrator."

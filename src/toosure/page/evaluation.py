@@ -102,10 +102,11 @@ def key_numbers(result: Evaluation) -> list[tuple[str, str, str]]:
         numbers.insert(1, ("mean P(class 1)", claimed, true))
     else:
         numbers.insert(1, ("mean confidence", claimed, "claimed"))
-    return [*numbers, ("samples", f"{result.n:,}", counted(result))]
+    return [*numbers, ("samples", f"{result.n:,}", sample_note(result))]
 
 
-def counted(result: Evaluation) -> str:
+def sample_note(result: Evaluation) -> str:
+    """Return the note below the number of samples: their groups, or how many classes."""
     if result.groups is not None:
         return f"of {result.groups:,} {result.group_name}s"
     if result.class_one:

@@ -76,10 +76,10 @@ def mean_over_seeds(values: Sequence[PlusMinus]) -> PlusMinus:
 
     All seeds are judged on the same examples, so averaging them does not reduce that error.
     """
-    found = np.array([[each.value] for each in values])
+    by_seed = np.array([[each.value] for each in values])
     error = math.sqrt(float(np.mean([each.half_width**2 for each in values])))
-    seeds_half = float(interval_of_mean(found)[0])
-    return PlusMinus(float(found.mean()), math.hypot(error, seeds_half), seeds_half)
+    seeds_half = float(interval_of_mean(by_seed)[0])
+    return PlusMinus(float(by_seed.mean()), math.hypot(error, seeds_half), seeds_half)
 
 
 def interval_of_mean(values: np.ndarray) -> np.ndarray:

@@ -32,8 +32,8 @@ class KeptCalibrator:
 def kept_calibrators(run: Run) -> list[KeptCalibrator]:
     """Return the calibrators of a run by their ECE, the lowest first; damaged ones are left out."""
     records = list(run.calibrations.items())[:MAX_KEPT]
-    found = [kept_calibrator(name, record) for name, record in records]
-    return sorted((each for each in found if each), key=lambda each: each.ece_after.value)
+    calibrators = [kept_calibrator(name, record) for name, record in records]
+    return sorted((each for each in calibrators if each), key=lambda each: each.ece_after.value)
 
 
 def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
@@ -58,8 +58,8 @@ def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
 
 def note_of(record: Mapping[str, Any]) -> str:
     """Return a note on a calibrator; its ECE may be of P(class 1), unlike the run's own."""
-    of = "ECE of P(class 1)" if record.get("of") == "class 1" else ""
-    return printable("; ".join(filter(None, [of, str(record.get("note") or "")])))
+    subject = "ECE of P(class 1)" if record.get("of") == "class 1" else ""
+    return printable("; ".join(filter(None, [subject, str(record.get("note") or "")])))
 
 
 def number(value: object) -> float:

@@ -86,6 +86,7 @@ def panel_of(key: str, runs: list[Run], pool: ArrayPool, points: int) -> dict[st
             edge = drawn_edge(run)
             if edge is not None:
                 lines.append([place, "edge", *packed_line(run, edge, pool, points)])
+
     return {"key": key, "heading": quantity.heading, "log": quantity.log, "lines": lines}
 
 

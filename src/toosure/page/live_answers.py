@@ -18,7 +18,7 @@ from toosure.page.sections import SECTIONS
 from toosure.page.sections.moments import frames
 from toosure.runs import Run, RunFolder
 from toosure.runs.regular_files import printable
-from toosure.runs.storage import shown
+from toosure.runs.storage import as_given
 
 MAX_ROWS = 20_000  # of a run in one answer; the rest comes with the next
 KEPT_FILES = ("temperature.json", "calibrators.json", "shifts.json", "predictions.npz")
@@ -31,7 +31,7 @@ class PageAnswers:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = RunFolder(folder)
-        self.source = printable(shown(folder))
+        self.source = printable(as_given(folder))
         self._kept: dict[str, tuple[object, bytes]] = {}
         self._state: tuple[object, dict[str, Any]] = (None, {})  # with the version it is of
         self._colours: dict[str, int] = {}  # of settings, by label: kept while the page is open
@@ -81,6 +81,7 @@ class PageAnswers:
         return kept[1]
 
     def _page(self, runs: Sequence[Run]) -> str:
+        """Return the whole page, which asks for new rows from here on."""
         page_runs = self._page_runs(runs)
         start = {"cursors": cursors_of(runs), "verdicts": verdicts_of(page_runs)}
         known = in_script(as_json(self.state(runs) | start))
@@ -98,15 +99,18 @@ class PageAnswers:
         )
 
     def _body(self, runs: Sequence[Run]) -> str:
+        """Return all sections as JSON."""
         page_runs = self._page_runs(runs)
         answer = {"title": live_title(page_runs), "html": self._inside(page_runs)}
         return as_json(answer | {"cursors": cursors_of(runs)} | self.state(runs))
 
     def _sections(self, runs: Sequence[Run]) -> str:
+        """Return as JSON the sections that are replaced when runs grow, and their snapshots."""
         page_runs = self._page_runs(runs)
         title = live_title(page_runs)
         if not runs:
             return as_json({"title": title, "html": {}, "frames": [], "verdicts": {}})
+
         snapshots = frames(page_runs)  # first, because damage found here is among the warnings
         with np.errstate(all="ignore"):
             html = {
@@ -114,6 +118,7 @@ class PageAnswers:
                 for section in SECTIONS
                 for name, make in section.replaced().items()
             }
+
         answer = {"title": title, "html": html, "frames": snapshots}
         return as_json(answer | {"verdicts": verdicts_of(page_runs)})
 

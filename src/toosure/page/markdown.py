@@ -35,14 +35,18 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
 
     The text refers to them by the name of the folder.
     """
-    parts = [f"# {plain(title_of(page))}", plain(page.conclusion), how_to_name(page.by_data_set)]
+    parts = [
+        f"# {without_tags(title_of(page))}",
+        without_tags(page.conclusion),
+        how_to_name(page.by_data_set),
+    ]
     for head, part in page.headed_parts:
         decision = decide(part)
         level = "###" if head else "##"
         if head:
-            parts.append(f"## {plain(head)}: {plain(decision.title)}")
-        parts += [plain(decision.reason)]
-        parts += ["\n".join(f"- {plain(step)}" for step in decision.steps)]
+            parts.append(f"## {without_tags(head)}: {without_tags(decision.title)}")
+        parts += [without_tags(decision.reason)]
+        parts += ["\n".join(f"- {without_tags(step)}" for step in decision.steps)]
         parts += [f"{level} Ranking", ranking_table(part.ranked_settings)]
         if part.comparison is not None:
             parts += [f"{level} Differences on the same examples"]
@@ -59,7 +63,7 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def plain(content: str) -> str:
+def without_tags(content: str) -> str:
     """Return a text without tags."""
     return escape(content, quote=False)
 
@@ -72,13 +76,15 @@ def ranking_table(ranked_settings: Sequence[RankedSetting]) -> str:
         cells = [number_cell(setting, key) for key in COLUMNS]
         numbers = [f"{cell.text} {cell.note}".rstrip() for cell in cells]
         seeds = str(len(setting.group.runs))
-        rows.append([plain(setting.label), seeds, *numbers, plain(setting.verdict.sentence)])
+        rows.append(
+            [without_tags(setting.label), seeds, *numbers, without_tags(setting.verdict.sentence)]
+        )
     return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 
 
 def difference_note(page: PageRuns, comparison: SettingComparison) -> str:
     return (
-        f"Against {plain(page.reference.label)} ({page.why_reference}), on {comparison.n:,} "
+        f"Against {without_tags(page.reference.label)} ({page.why_reference}), on {comparison.n:,} "
         f"{SPLITS[comparison.split]} examples; ± is half a 95 % interval. In bold: more than "
         "chance. The last column: what would narrow the interval of the ECE most."
     )
@@ -91,6 +97,7 @@ def difference_table(page: PageRuns, comparison: SettingComparison) -> str:
     for group in page.groups:
         if group.label not in comparison.settings or group.label == reference:
             continue
+
         by_key = comparison.difference(group.label, reference)
         cells = []
         for key, difference in by_key.items():
@@ -101,7 +108,8 @@ def difference_table(page: PageRuns, comparison: SettingComparison) -> str:
             cells.append(text if difference.is_chance else f"**{text}**")
         seeds = comparison.seeds(group.label, reference)
         over = mostly_over(by_key[DECIDES], seeds, comparison.n)
-        rows.append([plain(group.label), *cells, over])
+        rows.append([without_tags(group.label), *cells, over])
+
     header = ["setting", *(change_of(key).heading for key in KEYS), MOSTLY_OVER]
     return markdown_table(header, rows, numbers=True, show=MAX_ROWS)
 

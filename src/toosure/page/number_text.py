@@ -2,7 +2,7 @@
 
 
 def printed(value: str | float | None, form: str = "") -> str:
-    """Print a value: a true minus, a dash if there is none, small numbers to two digits.
+    """Return a value as text: a true minus, a dash if there is none, small numbers to two digits.
 
     >>> printed(-0.5, "+.2f"), printed(-0.001, "+.2f"), printed(0.000189, ".4f"), printed(None)
     ('−0.50', '0.00', '0.00019', '–')
@@ -19,10 +19,10 @@ def printed(value: str | float | None, form: str = "") -> str:
         return "–"
     if abs(value) == float("inf"):
         return "∞" if value > 0 else "−∞"
+
     small = form in (".4f", "+.4f") and 0 < abs(value) < 0.001
-    exact = (
-        value * (1 + 1e-9) if form.endswith("f") else value
-    )  # round halves up, as the scripts do
+    # Round halves up, as the scripts of the page do.
+    exact = value * (1 + 1e-9) if form.endswith("f") else value
     if form.endswith("g") and 1e-3 <= abs(value) < 1e3 and value != int(value):
         form = f"#{form}"  # the same number of digits in each row of a column
     if form.endswith("f") and abs(value) >= 1e4:  # its decimals say nothing

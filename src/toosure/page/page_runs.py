@@ -46,6 +46,7 @@ class PageRuns:
         settings: dict[str, list[RankedSetting]] = {}
         for setting in self.ranked_settings:
             settings.setdefault(setting.data, []).append(setting)
+
         if len(settings) < 2:
             return dict.fromkeys(settings, self)
         return {

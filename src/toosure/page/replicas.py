@@ -146,6 +146,7 @@ def replicas_in(file: Path, _: Signature | None, follow_links: bool, split: str)
         return None
     if not np.isfinite(scores.nll).all():
         return None
+
     digest = hashlib.sha256(labels.tobytes()).hexdigest()
     return Replicas(*replicas_of(scores, groups), len(labels), digest)
 

@@ -14,7 +14,7 @@ from toosure.page.sections import SECTIONS
 from toosure.runs import Run, find_runs
 from toosure.runs.read_together import read_together
 from toosure.runs.regular_files import printable, read_regular
-from toosure.runs.storage import shown
+from toosure.runs.storage import as_given
 
 SCRIPTS = ("panels.js", "runs.js", "moments.js")
 MAX_CONCLUSION = 600  # characters
@@ -32,9 +32,9 @@ def runs_of_page(folder: str | Path) -> PageRuns:
     """Read the runs of a folder; ValueError if there is none."""
     runs = find_runs(folder)
     if not runs:
-        raise ValueError(f"there are no runs in {shown(folder)}: make one with `toosure train`")
+        raise ValueError(f"there are no runs in {as_given(folder)}: make one with `toosure train`")
     read_together(runs)
-    return PageRuns(runs, printable(shown(folder)), conclusion_of(runs))
+    return PageRuns(runs, printable(as_given(folder)), conclusion_of(runs))
 
 
 def html_of(page_runs: PageRuns) -> str:
@@ -70,20 +70,22 @@ def contents(sections: Sequence[str], settings: int) -> str:
     """Return the bar of contents: links to sections, and a filter if there are many settings."""
     titles = (re.match(r'<section id="(\w+)" data-title="([^"]*)"', text) for text in sections)
     links = "".join(f'<a href="#{name[1]}">{name[2]}</a>' for name in titles if name)
-    sought = ""
+
+    search_box = ""
     if settings > len(PALETTE):
-        sought = (
+        search_box = (
             '<label class="filter">filter <input type="search" id="sought" '
             'placeholder="lr=0.1 csam" aria-describedby="sought-count"></label>'
             '<span id="sought-count" role="status"></span>'
         )
     return (
         f'<nav id="contents" aria-label="contents"><div class="links"><a href="#summary">Decision'
-        f"</a>{links}</div>{sought}</nav>"
+        f"</a>{links}</div>{search_box}</nav>"
     )
 
 
 def footer() -> str:
+    """Return how the verdict on a run is reached."""
     return (
         "<footer><p>The gap is mean confidence minus accuracy. A run is called over- or "
         "under-confident when the 95&nbsp;% interval of its last gap leaves out 0, well calibrated "

@@ -49,6 +49,7 @@ def differences(result: Comparison) -> str:
         ((d.key, QUANTITIES[d.key].says), d.first, d.second, *d.change, word_of(d))
         for d in result.differences
     ]
+
     header = ("metric", *short_names(result), "change", "low", "high", "second is")
     note = (
         f"The second less the first, with {100 * result.level:g} % intervals of each by itself, by "
@@ -56,6 +57,7 @@ def differences(result: Comparison) -> str:
     )
     note += f"{result.judged}. " if result.judged else ""
     note += result.left_out
+
     forms = ("", ".4f", ".4f", "+.4f", "+.4f", "+.4f", "")
     return section("Differences", note.strip(), table(header, rows, forms))
 

@@ -1,4 +1,7 @@
-"""All calibrators by name. `words/tables.py` lists the same: to add one, add a line to both."""
+"""All calibrators by their names on the command line; `calibrator_file` reads this table, too.
+
+To add one: write its file, list it here, and export it in `__init__`.
+"""
 
 from toosure.posthoc.affine import Dirichlet, Matrix, Vector
 from toosure.posthoc.binning import BBQ, HistogramBinning

@@ -25,11 +25,11 @@ def pick_scores(names: Sequence[str], options: ReadOptions) -> tuple[Kind | None
         return options.kind, named
 
     kinds = {kind: pick(names, SCORES[kind], kind, "--columns") for kind in KINDS}
-    found = {kind: name for kind, name in kinds.items() if name is not None}
-    if len(found) > 1:
-        raise ValueError(f"holds {' and '.join(found.values())}: choose one with --kind")
-    if found:
-        return next(iter(found.items()))
+    usual = {kind: name for kind, name in kinds.items() if name is not None}
+    if len(usual) > 1:
+        raise ValueError(f"holds {' and '.join(usual.values())}: choose one with --kind")
+    if usual:
+        return next(iter(usual.items()))
     return None, pick(names, UNTOLD_SCORES, "scores", "--columns")
 
 

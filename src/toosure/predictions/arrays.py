@@ -73,7 +73,7 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
     check_group_name(options, own, score, truth)
 
     if kind == "confidence":
-        confidence = vector(own[score])
+        confidence = as_vector(own[score])
         right = np.zeros(len(confidence)) if truth is None else hits(own[truth])
         predictions = from_confidence(confidence, right)
         predictions = replace(predictions, extras=row_arrays(own, score, predictions.n))
@@ -88,8 +88,8 @@ def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
         remarks.insert(0, "no labels")
     elif guessed or options.ignore_index is not None:
         what = "hits" if kind == "confidence" else "labels"
-        read = f"read {described(predictions)} from {prefix + score!r}"
-        remarks.insert(0, f"{read}, {what} from {prefix + truth!r}")
+        scores = f"{described(predictions)} from {prefix + score!r}"
+        remarks.insert(0, f"read {scores}, {what} from {prefix + truth!r}")
     return replace(predictions, note=", ".join(filter(None, remarks)))
 
 
@@ -261,14 +261,14 @@ def stored_names(
     return ()
 
 
-def vector(values: Any) -> Any:
-    """Return (N,) of (N, 1)."""
+def as_vector(values: Any) -> Any:
+    """Return values (N, 1) as (N,), and any others as they are."""
     return values[:, 0] if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1 else values
 
 
 def hits(values: Any) -> Any:
     """Return the column of hits; text is read as true or false."""
-    values = vector(values)
+    values = as_vector(values)
     is_text = isinstance(values, np.ndarray) and values.dtype.kind == "U"
     return parse_booleans(values) if is_text else values
 

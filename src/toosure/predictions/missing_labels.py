@@ -18,13 +18,13 @@ def check_missing(spellings: np.ndarray, names: Sequence[str]) -> None:
         raise ValueError(missing_labels(missing, repr(word)) + hint)
 
 
-def missing_labels(rows: np.ndarray, found: object) -> str:
+def missing_labels(rows: np.ndarray, label: object) -> str:
     """Return the error for rows without a label.
 
     >>> missing_labels(np.array([3, 8]), "nan")
     '2 rows have no label, the first is row 3 (line 5 of a .csv, nan): drop such rows'
     """
-    first = f"row {rows[0]} (line {rows[0] + 2} of a .csv, {found})"
+    first = f"row {rows[0]} (line {rows[0] + 2} of a .csv, {label})"
     if len(rows) == 1:
         return f"1 row has no label, {first}: drop it"
     return f"{len(rows):,} rows have no label, the first is {first}: drop such rows"

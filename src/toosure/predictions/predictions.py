@@ -69,6 +69,7 @@ def from_logits(logits: ArrayLike, labels: ArrayLike, *, kind_given: bool = Fals
     logits, labels = as_pair(given, as_tensor(labels, "labels"))
     if not kind_given:
         check_one_column(given)
+
     if are_probabilities(logits):
         raise ValueError(
             "logits are probabilities (every row lies in [0, 1] and sums to 1): save or read them "

@@ -34,6 +34,7 @@ def score_columns(columns: Columns, label: str | None, options: ReadOptions) -> 
         if any(name.lower() in SCORES["confidence"] for name in columns):
             remedy += "; confidences need a column 'correct', 1 where the prediction was right"
         raise ValueError(f"no column of a class; it holds only {listed_columns(columns)}: {remedy}")
+
     if not options.columns and len(options.classes) != len(chosen):
         check_one_model(columns, chosen, label)
     return chosen
@@ -44,9 +45,13 @@ def check_one_model(columns: Columns, chosen: list[str], label: str | None) -> N
     labels = spellings(columns, label)
     if labels & {class_of(name) for name in chosen} or sum_to_one(columns, chosen):
         return
+
+    # Several models, where each has distributions of its own, or else the labels are its classes.
     possible = possible_models(chosen)
     fitting = [models for models in possible if each_sums_to_one(columns, models)]
-    if fitting := fitting or [models for models in possible if are_classes(labels, models)]:
+    if not fitting:
+        fitting = [models for models in possible if are_classes(labels, models)]
+    if fitting:
         counts = " or ".join(sorted({str(len(models)) for models in fitting}))
         choices = " or ".join(f"--columns '{model}'" for models in fitting for model in models)
         raise ValueError(

@@ -139,13 +139,7 @@ def confidence_table(
 def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Predictions:
     """Take a table of scores and labels; without a label every row counts as class 0."""
     chosen = score_columns(columns, label, options)
-    if label is None:
-        labels = np.zeros(len(columns[chosen[0]]), dtype=np.int64)
-        kept = np.ones(len(labels), dtype=bool)
-    else:
-        labels = flat(columns[label])
-        kept = kept_rows(labels, options.ignore_index)
-        labels = labels[kept]
+    labels, kept = labels_of(columns, label, len(columns[chosen[0]]), options)
     scores = stacked(columns, chosen)[torch.from_numpy(kept)]
     kind = options.kind or kind_of_columns(chosen, scores)
 
@@ -154,6 +148,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         check_class_one(chosen[0], columns, options)
     classes = 2 if binary else scores.shape[1]
     class_names = names_of(chosen, scores.shape[1], labels, options)
+
     numbers = labels
     if label is not None:
         if not options.classes and options.columns != tuple(chosen):  # the user said no order
@@ -172,22 +167,31 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
 
     remarks = [f"read {scores_read(kind, chosen, scores.shape[1], class_names)}"]
     remarks.append(labels_read(label, labels, class_names, binary))
-    if said := groups_note(predictions, options):
-        remarks.append(said)
+    remarks.append(groups_note(predictions, options))
     used = (*chosen, label, group_array(predictions, options))
     unused = [name for name in columns if name not in used]
     if unused:
         remarks.append(f"left out {listed_columns(unused)}")
     if options.ignore_index is not None:
         remarks.append(ignored_note(int((~kept).sum())))
-    if doubt := doubt_of_logits(chosen[0], predictions, options.kind):
-        remarks.append(doubt)
+    remarks.append(doubt_of_logits(chosen[0], predictions, options.kind))
     return replace(
         predictions,
         names=shown_names(chosen, class_names, options) if len(class_names) == classes else (),
-        note=", ".join(remarks),
+        note=", ".join(filter(None, remarks)),
         column=chosen[0] if binary else "",
     )
+
+
+def labels_of(
+    columns: Columns, label: str | None, rows: int, options: ReadOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels of the rows to read, and which rows these are; without a column all 0."""
+    if label is None:
+        return np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=bool)
+    labels = flat(columns[label])
+    kept = kept_rows(labels, options.ignore_index)
+    return labels[kept], kept
 
 
 def check_class_one(name: str, columns: Columns, options: ReadOptions) -> None:

@@ -73,10 +73,12 @@ def pick(names: Iterable[str], usual: Sequence[str], what: str, option: str) -> 
     >>> pick(["id", "Target"], LABELS, "labels", "--label-column")
     'Target'
     """
-    found = [name for name in names if name.lower() in usual]
-    if len(found) > 1:
-        raise ValueError(f"{' and '.join(found)} may all be {what}: say which with {option} NAME")
-    return found[0] if found else None
+    matching = [name for name in names if name.lower() in usual]
+    if len(matching) > 1:
+        raise ValueError(
+            f"{' and '.join(matching)} may all be {what}: say which with {option} NAME"
+        )
+    return matching[0] if matching else None
 
 
 def pick_label(names: Sequence[str], wanted: str | None) -> str | None:
@@ -98,12 +100,12 @@ def expand(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
     chosen: list[str] = []
     for pattern in patterns:
         if pattern in names:
-            found = [pattern]
+            matching = [pattern]
         else:
-            found = [name for name in names if fnmatchcase(name, pattern)]
-        if not found:
+            matching = [name for name in names if fnmatchcase(name, pattern)]
+        if not matching:
             raise ValueError(f"no column {pattern!r}; it holds {listed_columns(names)}")
-        chosen += [name for name in found if name not in chosen]
+        chosen += [name for name in matching if name not in chosen]
     return chosen
 
 

@@ -167,12 +167,14 @@ def markdown() -> str:
     lines = ["Keys without a split:", "", "| key | |", "|---|---|"]
     rows = [q for q in in_row() if q.cost != "file"]
     lines += [f"| `{q.key}` | {in_cell(q.says)} |" for q in rows]
+
     lines += ["", "Keys of a split, each as `train/...` and, where there are validation data,"]
     lines += ["`val/...`:", "", "| key | | `--measure` |", "|---|---|---|"]
     for q in QUANTITIES.values():
         splits = [split for split in ("train", "val") if split in q.splits]
         if not splits or q.cost == "none":
             continue
+
         name = "slack NAME" if q.key == "slack " else q.key
         only = f"{splits[0]} only: " if len(splits) == 1 else ""
         measure = f"`{q.measure}`" if q.measure else ""

@@ -1,4 +1,4 @@
-"""Print commits in the tables of recipes."""
+"""Commits as text, for the tables of recipes."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ def short_commit(commit: str | None) -> str:
 
 
 def commits_text(commits: Iterable[str | None]) -> str:
-    """Print the commits of several runs, each once.
+    """Return the commits of several runs as text, each once.
 
     >>> commits_text(["fedcba9876543210", "0123456789abcdef", "0123456789abcdef"])
     '0123456789ab, fedcba987654'

@@ -28,7 +28,7 @@ class EarlierPage:
     @property
     def verdicts(self) -> list[bool | None]:
         """The verdicts of the kept claims; None for a claim that is not judged."""
-        rows = [row for of in self.claims.values() for row in of]
+        rows = [row for own_rows in self.claims.values() for row in own_rows]
         return [VERDICTS.get(cells(row)[4]) for row in rows]
 
     def commits(self, name: str) -> str:
@@ -100,5 +100,7 @@ def check_same_setting(name: str, section: str, setting: Setting) -> None:
 
 def size_and_data(quick: bool, full: bool, data: str) -> str:
     """Return which runs a command makes, in words."""
-    size = "quick runs" if quick else "full-size runs" if full else "runs"
+    size = "full-size runs" if full else "runs"
+    if quick:
+        size = "quick runs"
     return f"{size} on {data}"

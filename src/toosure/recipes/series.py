@@ -141,7 +141,7 @@ def in_points(values: Iterable[float | None]) -> list[float | None]:
 
 
 def mean_std_text(values: Sequence[float | None] | np.ndarray, form: str = ".2f") -> str:
-    """Print mean ± standard deviation of the known values, as the papers do.
+    """Return mean ± standard deviation of the known values, as the papers print them.
 
     If some are None, the text also says how many are known.
 

@@ -43,13 +43,14 @@ def torch_version(kept: Mapping[str, Any]) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    """Return the versions of the packages that matter, as far as they are installed."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 @cache

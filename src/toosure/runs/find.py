@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from toosure.runs.run import Run
-from toosure.runs.storage import shown
+from toosure.runs.storage import as_given
 from toosure.runs.stored_folder import fetched_folder
 
 
@@ -16,9 +16,9 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
     """
     root = fetched_folder(folder)
     if not root.is_dir():
-        raise ValueError(f"{shown(folder)} is not a folder: name the folder that holds the runs")
+        raise ValueError(f"{as_given(folder)} is not a folder: name the folder that holds the runs")
 
-    found = []
+    folders = []
     waiting = [root]  # no recursion: thousands of folders may lie in each other
     while waiting:
         folder = waiting.pop()
@@ -28,7 +28,7 @@ def find_runs(folder: str | Path, follow_links: bool = True) -> list[Run]:
         except OSError:
             continue  # gone, or without permission
         if "metrics.jsonl" in inner or "status.json" in inner:
-            found.append(folder)
+            folders.append(folder)
         else:
             waiting += [folder / name for name, is_folder in inner.items() if is_folder]
-    return [Run(path, root, follow_links) for path in sorted(found) if path.is_dir()]
+    return [Run(path, root, follow_links) for path in sorted(folders) if path.is_dir()]

@@ -41,10 +41,10 @@ def read_json(
     problem = "it is a link to nowhere"
     try:
         with open_regular(path, follow_links, MAX_JSON) as file:
-            found = parse_json(file.read(MAX_JSON))
-        if isinstance(found, dict):
-            return found
-        problem = f"it must hold a JSON object; got {type(found).__name__}"
+            content = parse_json(file.read(MAX_JSON))
+        if isinstance(content, dict):
+            return content
+        problem = f"it must hold a JSON object; got {type(content).__name__}"
     except FileNotFoundError:
         if not path.is_symlink():
             return {}

@@ -45,9 +45,9 @@ def noisy_split(examples: int) -> str:
 def within_band(last: Mapping[str, object]) -> bool:
     """Whether the controller's last error was in its dead band, so that its bound is right."""
     error = last.get("control/log_temperature", last.get("control/gap"))
-    found = [error, last.get("control/band"), last.get("control/standard_error")]
-    numbers = [each for each in found if isinstance(each, int | float)]
-    if len(numbers) < len(found):
+    last_numbers = [error, last.get("control/band"), last.get("control/standard_error")]
+    numbers = [each for each in last_numbers if isinstance(each, int | float)]
+    if len(numbers) < len(last_numbers):
         return False
     value, band, standard_error = numbers
     return abs(value) <= band * standard_error

@@ -114,6 +114,7 @@ class Run:
         return one is not None and one == other
 
     def _read_noting_damage(self, name: str) -> dict[str, Any]:
+        """Read a file of the run; return {} and note the reason if it is damaged."""
         self.unreadable_files.pop(name, None)
         try:
             return read_json(self.path / name, self.follow_links)
@@ -151,10 +152,10 @@ class Run:
     @property
     def step_reached(self) -> int | None:
         """The step that the run reached; of a killed run, according to its files."""
-        said: int | None = self.outcome.get("step")
+        noted: int | None = self.outcome.get("step")
         if self.status != "interrupted":
-            return said
-        steps = [said, self.last.get("step"), *numbered_files(self.path / "checkpoints", ".pt")]
+            return noted
+        steps = [noted, self.last.get("step"), *numbered_files(self.path / "checkpoints", ".pt")]
         return max((step for step in steps if isinstance(step, int)), default=None)
 
     @property

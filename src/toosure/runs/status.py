@@ -25,9 +25,9 @@ def damaged_files(folder: Path, follow_links: bool = True) -> list[str]:
     for name in ("config", "environment", "status"):
         file = folder / f"{name}.json"
         try:
-            found = read_json(file, follow_links)
+            content = read_json(file, follow_links)
             if name == "status":
-                check_outcome(found, file)
+                check_outcome(content, file)
         except ValueError as error:
             problems.append(str(error))
     return problems

@@ -49,10 +49,10 @@ def local_folder(path: str | Path) -> Path:
     return Path(os.environ.get("TOOSURE_CACHE") or default).joinpath("storage", scheme, *parts)
 
 
-def shown(path: str | Path) -> str:
+def as_given(path: str | Path) -> str:
     """Return a path or URL in the user's spelling.
 
-    >>> shown(Path("s3://bucket/runs")), shown(Path("runs"))
+    >>> as_given(Path("s3://bucket/runs")), as_given(Path("runs"))
     ('s3://bucket/runs', 'runs')
     """
     return as_url(path) or str(path)

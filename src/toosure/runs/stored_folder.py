@@ -20,9 +20,9 @@ from toosure.runs.storage import StorageError, as_url, file_names, file_system, 
 CLAIM = "writer.json"  # in the storage: which process writes the run
 INDEX = ".storage.json"  # in the working folder: the state after the last transfer
 STALE = 900.0  # seconds without an upload after which a writer counts as dead
-Listing = dict[
-    str, str
-]  # name of each file in the storage -> a text that changes when it is rewritten
+
+# The name of each file in the storage -> a text that changes when the file is rewritten.
+Listing = dict[str, str]
 Index = dict[str, list[object]]  # name -> that text, then time and size of the file here
 
 
@@ -90,8 +90,8 @@ class StoredFolder:
         """Return every file in the storage, with a text that changes when it is rewritten."""
         with self.storage_errors("read"):
             self.files.invalidate_cache()
-            found = self.files.find(self.root, detail=True)
-        names = {path.removeprefix(self.root).lstrip("/"): info for path, info in found.items()}
+            files = self.files.find(self.root, detail=True)
+        names = {path.removeprefix(self.root).lstrip("/"): info for path, info in files.items()}
         return {
             name: json.dumps(info, sort_keys=True, default=str)
             for name, info in names.items()
@@ -175,13 +175,11 @@ class StoredFolder:
         if not self.mark:
             return
         self.check_claim()
+
         index = self.read_index()
         names = [name for name in file_names(self.folder) if name != CLAIM]
-        changed = {
-            name: now
-            for name in sorted(names, key=upload_order)
-            if (now := stamp(self.folder / name)) != index.get(name, [None])[1:]
-        }
+        stamps = {name: stamp(self.folder / name) for name in sorted(names, key=upload_order)}
+        changed = {n: now for n, now in stamps.items() if now != index.get(n, [None])[1:]}
         for name in changed:
             self.put(name)
 
@@ -190,6 +188,7 @@ class StoredFolder:
             if name.startswith(("checkpoints/", "snapshots/")):
                 with self.storage_errors("written"):
                     self.files.rm_file(self.path(name))
+
         for name, now in changed.items():
             index[name] = [listing.get(name), *now]
         self.write_index({name: index[name] for name in names})

@@ -134,6 +134,7 @@ def export(runs: Sequence[Run], path: str | Path) -> int:
 
 
 def long_records(run: Run) -> Iterable[dict[str, Any]]:
+    """Yield each row of a run with its name, status and config."""
     config = {f"config/{key}": as_cell(value) for key, value in run.config.items()}
     status = run.status
     for row in run.rows:
@@ -145,6 +146,7 @@ def as_cell(value: Any) -> Any:
 
 
 def write_table(path: Path, columns: dict[str, list[Any]]) -> None:
+    """Write columns as .csv or .parquet, by the name of the file."""
     if path.suffix == ".csv":
         import csv
 

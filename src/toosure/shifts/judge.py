@@ -66,8 +66,8 @@ def judge_shifts(
         for done, unknown in enumerate(outside, len(cells) + 1):
             report(done, sets, unknown.name)
             logits = predict(standardised_like(data, unknown.pixels))
-            found = detection(known, ood_scores(logits), unknown.note)
-            ood[unknown.name] = replace(found, source=unknown.source)
+            separation = detection(known, ood_scores(logits), unknown.note)
+            ood[unknown.name] = replace(separation, source=unknown.source)
 
     return ShiftRecord(
         images=len(chosen.test),

@@ -92,7 +92,7 @@ class ShiftRecord:
             available=whole(values["available"]),
             clean=read_scores(values["clean"]),
             cells=cells,
-            ood={str(name): Ood.of(found) for name, found in values.get("ood", {}).items()},
+            ood={str(name): Ood.of(ood) for name, ood in values.get("ood", {}).items()},
             seed=whole(values.get("seed", 0)),
             step=whole(values.get("step", 0)),
             seconds=number(values.get("seconds", 0.0)),
@@ -104,6 +104,7 @@ class ShiftRecord:
         corruptions: dict[str, dict[str, dict[str, float | None]]] = {}
         for (corruption, severity), scores in self.cells.items():
             corruptions.setdefault(corruption, {})[str(severity)] = json_ready(scores)
+
         return {
             "images": self.images,
             "available": self.available,
@@ -114,7 +115,7 @@ class ShiftRecord:
             "clean": json_ready(self.clean),
             "mean": json_ready(self.means()),
             "corruptions": corruptions,
-            "ood": {name: found.as_json() for name, found in self.ood.items()},
+            "ood": {name: ood.as_json() for name, ood in self.ood.items()},
         }
 
     # -- means ------------------------------------------------------------------------------

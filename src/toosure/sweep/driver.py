@@ -19,7 +19,7 @@ from toosure.sweep.cluster import Cluster, connected, import_ray, token_in
 from toosure.sweep.events import Event
 from toosure.sweep.folder_transfer import FolderPacker, Package, unpack
 from toosure.sweep.jobs import Job, Jobs, RunOutcome, Sweep
-from toosure.sweep.node import Mailbox, Task, run_task, sees
+from toosure.sweep.node import Mailbox, Task, run_task, sees_file
 from toosure.sweep.pool import skip_finished
 from toosure.sweep.silence import SILENCE, SilenceWatch
 from toosure.train import Runtime
@@ -105,7 +105,7 @@ class Driver:
         """Ask every node whether it sees our folder."""
         strategy = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
-        ask = self.ray.remote(sees)
+        ask = self.ray.remote(sees_file)
         answers = [
             ask.options(num_cpus=0, scheduling_strategy=strategy(node, soft=False)).remote(
                 self.out / self.token

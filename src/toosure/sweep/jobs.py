@@ -101,7 +101,7 @@ class Jobs:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def drop_waiting(self) -> None:
-        """Drop the runs that wait."""
+        """Start no more runs: those that wait are listed as not started."""
         self.not_started += self.waiting
         self.waiting.clear()
 

@@ -197,7 +197,7 @@ class Outbox:
             self.stop.requested = True
 
 
-def sees(path: Path) -> bool:
+def sees_file(path: Path) -> bool:
     """Whether this node sees a file."""
     with suppress(OSError):
         return path.is_file()

@@ -153,6 +153,7 @@ class Worker:
         self.number = number
         self.events = events
         self.job: Job | None = None
+
         self.process = subprocess.Popen(
             [sys.executable, "-c", START],
             stdin=subprocess.PIPE,

@@ -74,7 +74,7 @@ class Averages:
         return numbers
 
     def logits(self, weights: Sequence[Tensor], x: Tensor, examples: int) -> Tensor:
-        """Return what a set of weights predicts for inputs, (N, C).
+        """Return the logits of a set of weights on inputs, (N, C).
 
         BatchNorm is refreshed with `examples` training examples.
         """

@@ -78,8 +78,12 @@ class BestWeights:
 
     def write(self, writer: RunWriter, model: nn.Module, objective: dict[str, Any]) -> None:
         """Write the current weights, with the state that the objective predicts with."""
-        state: dict[str, Any] = {"step": self.step, "value": self.value}
-        state |= {"model": model.state_dict(), "objective": objective}
+        state = {
+            "step": self.step,
+            "value": self.value,
+            "model": model.state_dict(),
+            "objective": objective,
+        }
         writer.write_file(WEIGHTS_FILE, lambda file: torch.save(state, file))
 
     def write_predictions(

@@ -41,6 +41,7 @@ def build_model(config: RunConfig, data: Dataset, device: torch.device) -> nn.Mo
             f"model {word} makes a {type(model).__name__}, not a network: name a class or "
             "function that makes a torch.nn.Module"
         )
+
     if config.precision == "float64":
         model = model.double()
     model = model.to(device)
@@ -137,9 +138,8 @@ def set_up_objective(
     """
     if hasattr(objective, "setup"):
         check_in_memory(config, data)
-        if hasattr(
-            objective, "make_network"
-        ):  # so that members start from the weights of single runs
+        # Members of an ensemble start from the weights of single runs.
+        if hasattr(objective, "make_network"):
             objective.make_network = network_maker(config, data, next(model.parameters()).device)
         data = objective.setup(model, data) or data
     if config.precision == "float64" and hasattr(objective, "double"):

@@ -17,6 +17,7 @@ from toosure.runs.rows_digest import begins_with
 from toosure.train.checksum import ChecksumWriter, is_intact
 
 MAX_KEPT = 2
+# What torch.load raises on a damaged file.
 READ_ERRORS = (
     OSError,
     RuntimeError,
@@ -24,7 +25,7 @@ READ_ERRORS = (
     ValueError,
     pickle.UnpicklingError,
     zipfile.BadZipFile,
-)  # what torch.load raises on a damaged file
+)
 
 
 def save_checkpoint(writer: RunWriter, step: int, state: dict[str, Any]) -> None:

@@ -121,8 +121,8 @@ def summary(record: ShiftRecord) -> str:
         f"accuracy {100 * means['accuracy']:.2f} % (clean {100 * record.clean['accuracy']:.2f})",
         f"ECE {100 * means['ece']:.2f} points (clean {100 * record.clean['ece']:.2f})",
     ]
-    for name, found in record.ood.items():
-        parts.append(f"AUROC against {name} {100 * found.auroc['confidence']:.2f} %")
+    for name, scores in record.ood.items():
+        parts.append(f"AUROC against {name} {100 * scores.auroc['confidence']:.2f} %")
     images = f"{record.images:,} of {record.available:,} test images"
     return f"under {cells}, {images}: {', '.join(parts)}; {record.seconds:.1f} s"
 

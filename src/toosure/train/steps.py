@@ -37,9 +37,8 @@ class Step:
         self.prepare = preparing(objective)
         self.clip = clip
         self.engine.bind(objective, optimizer)
-        if hasattr(
-            objective, "one_pass"
-        ):  # `prepare`, which runs uncompiled, and the loss share a pass
+        # `prepare`, which runs uncompiled, and the loss may share a forward pass.
+        if hasattr(objective, "one_pass"):
             objective.one_pass = uncompiled(model) is model and asks_at_the_weights(optimizer)
 
         self.dtype = AUTOCAST_DTYPES.get(precision)

@@ -95,7 +95,7 @@ class Training:
         self.watch = self.start_or_resume()
 
     def build_step(self) -> Step | GraphStep:
-        """Return what takes one step: eager, compiled, or replayed as a CUDA graph."""
+        """Build the step of the optimizer: eager, compiled, or replayed as a CUDA graph."""
         config = self.config
         engine = self.engine
         step = Step(
@@ -262,6 +262,7 @@ class Training:
             more["control"] = self.control.state_dict()
         if self.best is not None:
             more["best"] = self.best.state_dict()
+
         return more | {
             "step": self.steps_taken,
             "model": self.model.state_dict(),
@@ -281,6 +282,7 @@ class Training:
             self.step.load_state_dict(state["scaling"])
         if state["tracker"]:
             self.tracker.load_state_dict(state["tracker"])
+
         if self.averages is not None:
             self.averages.load_state_dict(state["averages"])
         if self.control is not None:

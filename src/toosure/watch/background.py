@@ -112,6 +112,7 @@ class DeferredRows(RowMaker):
             return False
         row, snapshot_due = self.waiting
         self.waiting = None
+
         had_diverged = self.diverged
         observations = self.observe(row)
 

@@ -47,7 +47,7 @@ class BestPredictions:
             self.arrays["test_labels"] = self.test.y.cpu()
 
     def named_arrays(self) -> dict[str, np.ndarray]:
-        """Return what `best.npz` holds: logits and labels by split, the step and its NLL."""
+        """Return the arrays of `best.npz`: logits and labels by split, the step and its NLL."""
         arrays = {name: value.numpy() for name, value in self.arrays.items()}
         best = {"step": np.array(self.step), "val_nll": np.array(self.nll)}
         return arrays | self.group_arrays | best

@@ -66,7 +66,7 @@ class JointMeasurement:
         texts = self.processes.everyones(text)
         if error is not None:
             raise error
-        rank, first = next((rank, said) for rank, said in enumerate(texts) if said)
+        rank, first = next((rank, message) for rank, message in enumerate(texts) if message)
         raise RuntimeError(
             f"process {rank} of {self.processes.count} failed while it measured, so this one ends "
             f"too: {first.splitlines()[0]}"

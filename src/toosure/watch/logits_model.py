@@ -286,6 +286,7 @@ def classes_last(logits: Tensor, shape: torch.Size) -> Tensor:
 
 
 def check_finite_inputs(name: str, inputs: Inputs) -> None:
+    """Raise on NaN or infinity in the inputs of a split, and name the first example."""
     for tensor in tensors_of(inputs):
         if not tensor.is_floating_point():
             continue

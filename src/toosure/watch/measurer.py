@@ -54,6 +54,7 @@ class Measurer:
         predictor = predictor_of(model, objective)
         source.reader.learn_from(model, ignored_label(loss))
         source.is_example = partial(is_example, model, self.device)
+
         self.notes: dict[str, dict[str, Any]] = {}  # how the examples of each split were drawn
         self.splits: dict[str, WatchedSplit] = {}
         for name, data in splits.items():

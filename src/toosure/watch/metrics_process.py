@@ -80,15 +80,16 @@ class MetricsProcess:
 class TensorPickler(pickle.Pickler):
     """Pickle tensors as arrays, which takes a third of the time."""
 
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, Tensor):
-            return torch.from_numpy, (thing.numpy(),)
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return torch.from_numpy, (value.numpy(),)
         return NotImplemented
 
 
-def packed(thing: object) -> bytes:
+def packed(value: object) -> bytes:
+    """Return a pickle of a function or a result, by `TensorPickler`."""
     buffer = BytesIO()
-    TensorPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(thing)
+    TensorPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
     return buffer.getvalue()
 
 

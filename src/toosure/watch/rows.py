@@ -42,7 +42,7 @@ class Stopwatch:
         return TimeSpent(now, self.measuring, self.cost or 0.0, now - self.ended)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `rewind` takes."""
+        """Return seconds, time spent measuring and the last cost, for `rewind`."""
         return {"seconds": self.seconds, "measuring": self.measuring, "cost": self.cost}
 
     def rewind(self, seconds: float, measuring: float, cost: float | None) -> None:

@@ -62,6 +62,7 @@ class ExampleSource:
             raise ValueError(
                 f"examples by split names {', '.join(SPLITS)}; got {', '.join(sorted(unknown))}"
             )
+
         self.reader = BatchReader(inputs, labels)
         self.examples = examples
         self.seed = seed
@@ -81,6 +82,7 @@ class ExampleSource:
         return sample
 
     def _drawn(self, name: str, data: Any) -> Sample:
+        """Draw from tensors in memory, from batches, or from a data set by index."""
         batch = in_memory(data)
         if batch is not None:
             return self._from_memory(name, batch)
@@ -113,6 +115,7 @@ class ExampleSource:
         return self.is_example is None or not self.is_example(inputs)
 
     def _from_memory(self, name: str, batch: Any) -> Sample:
+        """Take all examples of tensors in memory, or draw as many as were asked for."""
         inputs, labels = self.reader.read(name, batch)
         count = len(labels)
         wanted = self.wanted(name)

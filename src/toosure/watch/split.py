@@ -87,6 +87,7 @@ class WatchedSplit:
         check_criterion(loss)
         self.name = name
         self.model = model
+
         # The prediction without noise, if it is random: curvature is measured on it.
         self.mean_network: nn.Module | None = getattr(model, "mean_network", None)
         self.loss = loss
@@ -109,10 +110,11 @@ class WatchedSplit:
         if any(q.cost == "sam_step" for q in wanted):
             self.sam_batch = fixed_batch(data, curvature.get("batch", SAM_BATCH))
 
+        # Each process computes the outputs, and the curvature, of its own rows.
         self.host_y = self.y.cpu()
         if len(self.y) < processes.count:
             raise ValueError(f"{name} has {len(self.y)} examples for {processes.count} processes")
-        own = processes.rows(len(self.y))  # whose outputs this process computes
+        own = processes.rows(len(self.y))
         self.own_data = self.x[own], self.y[own]
         self.curvature_data = self.own_data
         if curvature_examples is not None:

@@ -102,6 +102,7 @@ class Watch:
         model = without_ddp(model)
         curvature = with_names(curvature, model)
         self.processes = processes = processes_of(processes, device_of(model))
+
         self.report = getattr(objective, "report", None)
         self.before_row: Callable[[int], None] | None = None  # called with the step of a row
         self.steps = 0
@@ -109,24 +110,33 @@ class Watch:
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
+
         # A copy of the weights can be measured later; but a budget needs the cost of a row at once.
         can_wait = defer and budget is None and processes.count == 1
         weights = copy_weights(model, loss, objective, rho) if can_wait else None
+        if weights is not None:
+            model = weights.model
+            loss = weights.loss
+            rho = weights.kept_rho
+
+        hashes = not isinstance(run, RunWriter)  # our own loop knows its examples by the config
+        source = ExampleSource(inputs, labels, examples, seed, hashes)
         self.measurer = Measurer(
-            model if weights is None else weights.model,
-            loss if weights is None else weights.loss,
+            model,
+            loss,
             objective,
             {"train": train, "val": val},
             test,
             self.measures,
-            ExampleSource(inputs, labels, examples, seed, not isinstance(run, RunWriter)),
+            source,
             eps=eps,
             bins=bins,
-            rho=rho if weights is None else weights.kept_rho,
+            rho=rho,
             processes=processes,
             **curvature,
         )
         self.splits = self.measurer.splits
+
         self.stopwatch = Stopwatch()
         best = self.measurer.best
         self.sink = RowSink(self, run, config, resume is not None, processes.first, best)
@@ -152,6 +162,7 @@ class Watch:
         return cls(model, options.pop("loss", None), train, val, **options)
 
     def _begin(self, resume: Mapping[str, Any] | None, start: Mapping[str, Any]) -> None:
+        """Go on from a state, or measure step 0 if that is due, and note it in the folder."""
         if resume is not None:
             self.load_state_dict(resume)
         self.sink.begin(self.measurer.device, self.steps, self.measurer.notes)
@@ -233,6 +244,7 @@ class Watch:
         return row
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
+        """Raise if the watch was closed, or on numbers that a row cannot hold."""
         if self.closed:
             raise ValueError(
                 "this watch was closed: to go on, make another, Watch(..., "

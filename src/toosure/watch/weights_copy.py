@@ -30,9 +30,8 @@ class WeightsCopy:
         self._rho = rho
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(
-                device, priority=-1
-            )  # runs before the steps in the queue
+            # Of high priority: it runs before the steps in the queue.
+            self._stream = torch.cuda.Stream(device, priority=-1)
             self._taken = torch.cuda.Event()
         self.take()
 

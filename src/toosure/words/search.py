@@ -77,14 +77,14 @@ class SearchWord:
 
     def domains(self) -> dict[str, Domain]:
         """What there is to search, by name."""
-        found: dict[str, Domain] = {}
+        domains: dict[str, Domain] = {}
 
         def note(name: str, domain: Domain) -> str:
-            found[name] = domain
+            domains[name] = domain
             return domain.examples[0]
 
         self.fill(note)
-        return found
+        return domains
 
     def fill(self, choose: Choose) -> str:
         """Return the word with a value for each range and choice."""
@@ -120,6 +120,7 @@ def parse_search(kind: str, text: str) -> SearchWord:
 
 
 def read_search(kind: str, text: str) -> SearchWord:
+    """Read a word with its ranges and choices; `parse_search` checks what it can become."""
     name, rest = split_name(kind, text.strip())
     method = find(kind, name)
     pairs = [
@@ -189,6 +190,7 @@ def read_domain(text: str, kind: object) -> Domain | None:
 
 
 def read_choices(text: str, values: tuple[str, ...]) -> Choices:
+    """Return choices; raise if one is empty, occurs twice, or is a range."""
     if len(values) != text.count("|") + 1 and "(" not in text:
         raise ValueError(f"choices read A|B|C, none of them empty; got {text!r}")
     twice = [value for value in values if values.count(value) > 1]

@@ -83,6 +83,7 @@ def describe(kind: object) -> str:
 
 
 def describe_part(kind: object) -> str:
+    """Name one type, not a union."""
     if get_origin(kind) is Literal:
         return "|".join(write(choice) for choice in get_args(kind))
     if is_sequence(kind):

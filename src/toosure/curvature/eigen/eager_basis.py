@@ -109,6 +109,7 @@ class EagerBasis:
         return residual.norm, residual.norm_outside
 
     def _residual(self, index: int) -> Residual:
+        """Return the residual of one Ritz pair, computed at its first call."""
         if index not in self._residuals:
             coefficients = on_device(self.coefficients[:, index], self.vectors)
             weighted = torch.tensordot(coefficients, self.weighted, 1)[None]

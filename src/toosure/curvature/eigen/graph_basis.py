@@ -96,6 +96,7 @@ class GraphBasis:
     def _to_host(
         self, name: str, function: Callable[..., Tensor], *arguments: Tensor
     ) -> PackedNumbers:
+        """Call a function, as a graph once it is captured, and copy its numbers to the host."""
         name += ", coarse" * self.coarse
         numbers = self.operator.to_host(name, function, *arguments)
         self.is_finite = self.is_finite and bool(np.isfinite(numbers).all())
@@ -214,6 +215,7 @@ class GraphBasis:
     def _grow(
         self, name: str, count: int, function: Callable[..., Tensor], *arguments: Tensor
     ) -> bool:
+        """Add `count` rows by a function of the GPU; return whether any was new."""
         before = len(self)
         self._add_rows(self._to_host(name, function, *arguments), count)
         self._update_ritz_pairs()

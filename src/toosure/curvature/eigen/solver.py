@@ -200,6 +200,7 @@ def grow(basis: Basis, blamed: int) -> bool:
 def _solution(
     basis: Basis, judgements: list[Judgement], rtol: float, keep: int, refresh: int
 ) -> Solution:
+    """Gather the leading pairs of a basis and their judgements, `keep` vectors at least."""
     errors = np.array([j.error for j in judgements])
     count = min(len(basis), max(len(judgements), keep))
     solution = Solution(

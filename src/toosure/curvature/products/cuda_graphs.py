@@ -82,6 +82,7 @@ class GraphCache:
         return self._replay(name, function, *arguments).cpu().numpy()
 
     def _replay(self, name: str, function: Callable[..., T], *arguments: Tensor) -> T:
+        """Replay the graph of a function on new arguments; capture it first if there is none."""
         if name not in self._captured:
             if name not in self._called:
                 self._run_eagerly(function, arguments)
@@ -109,6 +110,7 @@ class GraphCache:
     def _capture(
         self, function: Callable[..., Any], arguments: tuple[Tensor, ...]
     ) -> CapturedGraph:
+        """Record one call of a function on copies of the arguments, where later ones are put."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         places = tuple(a.clone() for a in arguments)

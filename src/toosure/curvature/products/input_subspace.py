@@ -90,6 +90,7 @@ class InputSubspace:
         return torch.stack([self._push(v) for v in vectors])
 
     def _push(self, vector: Tensor) -> Tensor:
+        """Compute J v for one vector in these coordinates, layer by layer."""
         chunk = self._chunk()
         blocks = self.split(vector)
         bias = None if self.bias is None else blocks[self.bias]
@@ -116,6 +117,7 @@ class InputSubspace:
         return self._join_blocks(chunk.vjps(cotangents, first=self.inputs_and_sketch))
 
     def _pull(self, cotangent: Tensor) -> Tensor:
+        """Compute J^T u for one cotangent, with the sketch of the rest behind it."""
         chunk = self._chunk()
         own = [i for i in (self.weight, self.bias) if i is not None]
         others = [i for i in range(len(self.shapes)) if i not in own]
@@ -170,6 +172,7 @@ class InputSubspace:
         return self._map_weight(vectors, self.basis.T @ wider.basis)
 
     def _map_weight(self, vectors: Tensor, matrix: Tensor) -> Tensor:
+        """Multiply the first weight of each vector by a matrix; other blocks stay as they are."""
         rows = []
         for vector in vectors:
             blocks = self.split(vector)

@@ -196,8 +196,8 @@ class LossCurvature(ChunkedModel):
         sizes[rank] = len(self.inputs)
         first = int(self.reduce_sum(sizes)[:rank].sum())
 
-        here = rows[(rows >= first) & (rows < first + len(self.inputs))] - first
-        small = self.subset(here)
+        own_rows = rows[(rows >= first) & (rows < first + len(self.inputs))] - first
+        small = self.subset(own_rows)
         small.count = len(rows)
         return small
 

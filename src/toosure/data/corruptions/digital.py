@@ -80,9 +80,8 @@ def affine(x: Tensor, reach: float, generator: torch.Generator) -> tuple[Tensor,
 
     # Solve for the inverse map, which takes a pixel of the result to its source.
     ones = x.new_ones(count, 3, 1)
-    inverse = torch.linalg.solve(
-        torch.cat([after, ones], 2), before.expand(count, 3, 2)
-    )  # (N, 3, 2)
+    matrix = torch.cat([after, ones], 2)
+    inverse = torch.linalg.solve(matrix, before.expand(count, 3, 2))  # (N, 3, 2)
 
     r = torch.arange(height, device=x.device).float()[:, None].expand(height, width)
     c = torch.arange(width, device=x.device).float().expand(height, width)

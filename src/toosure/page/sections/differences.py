@@ -98,7 +98,9 @@ def difference_cell(quantity: Quantity, difference: PlusMinus) -> HtmlCell:
     value = quantity.scale * difference.value
     form = quantity.form.replace(".", "+.", 1)
     helps = (difference.value < 0) == (quantity.better == "lower")
-    kind = "chance" if difference.is_chance else "gain" if helps else "loss"
+    kind = "gain" if helps else "loss"
+    if difference.is_chance:
+        kind = "chance"
     note = prose(interval_text(quantity, difference))
     text = f'<span class="{kind}">{printed(value, form)}<small>{note}</small></span>'
     return HtmlCell.of(text, value)

@@ -108,6 +108,7 @@ def possible_improvements(page: PageRuns, comparison: SettingComparison) -> list
 def setting_improvement(
     setting: RankedSetting, baseline: RankedSetting, comparison: SettingComparison
 ) -> Improvement:
+    """Return the change from the reference to another setting, with its interval and time."""
     differences = comparison.difference(setting.label, baseline.label)
     seconds = setting.values.get("seconds", math.nan) / baseline.values.get("seconds", math.nan)
     seeds = len(setting.group.runs)

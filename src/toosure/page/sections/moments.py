@@ -94,13 +94,14 @@ def moments(page: PageRuns) -> str:
     return section("Through training", note, *blocks, name="moments")
 
 
+# A diagram with every kind of mark, for the scripts to fill.
 EXAMPLE = Bins(
     edges=np.array([0.0, 0.3, 0.6, 1.0]),
     counts=np.array([1, 1, 1]),
     accuracy=np.array([0.5, 0.5, 0.5]),
     confidence=np.array([0.2, 0.5, 0.9]),
     interval=np.array([[0.3, 0.7], [0.3, 0.7], [0.3, 0.7]]),
-)  # has every kind of mark, for the scripts to fill
+)
 
 
 def frames_script(runs: Sequence[dict[str, Any]]) -> str:

@@ -88,7 +88,7 @@ def command(run: Run) -> Cell:
 
 
 def duration(seconds: float) -> str:
-    """Print a time in the two largest units.
+    """Return a time as text, in its two largest units.
 
     >>> duration(75.0), duration(7320.0), duration(float("nan"))
     ('1 min 15 s', '2 h 2 min', '–')

@@ -91,7 +91,11 @@ def warning_items(group: Group) -> list[str]:
 def common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the entries that all records share."""
     first = records[0] if records else {}
-    return {k: v for k, v in first.items() if all(k in r and r[k] == v for r in records)}
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in record and record[key] == value for record in records)
+    }
 
 
 def flat(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,18 +66,20 @@ def settings_of(page: PageRuns) -> list[ShiftLine]:
     for group in page.groups:
         records = [record for run in group.runs if (record := record_of(run)) is not None]
         if records:
-            settings.append(ShiftLine(group.label, page.places[group.label], alike(records)))
+            settings.append(
+                ShiftLine(group.label, page.places[group.label], on_most_images(records))
+            )
     return settings
 
 
-def alike(records: Sequence[ShiftRecord]) -> list[ShiftRecord]:
-    """Return the records on the most images: means over different images would mix them."""
-    most = max(drawn(record) for record in records)
-    return [record for record in records if drawn(record) == most]
+def on_most_images(records: Sequence[ShiftRecord]) -> list[ShiftRecord]:
+    """Keep the records on the most test images: a mean must be over the same ones."""
+    most = max(images_of(record) for record in records)
+    return [record for record in records if images_of(record) == most]
 
 
-def drawn(record: ShiftRecord) -> tuple[int, int, int]:
-    """Return what decides which test images were judged: how many, of how many, by which seed."""
+def images_of(record: ShiftRecord) -> tuple[int, int, int]:
+    """Return how many test images were judged, of how many, and the seed that drew them."""
     return record.images, record.available, record.seed
 
 

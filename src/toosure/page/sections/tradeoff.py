@@ -49,7 +49,7 @@ def varied_settings(page: PageRuns) -> list[str]:
     for group in page.groups:
         for key, value in settings_of(group.runs[0].config).items():
             values.setdefault(key, set()).add(value)
-    counts = {key: len(found) for key, found in values.items()}
+    counts = {key: len(distinct) for key, distinct in values.items()}
     varied = [key for key in counts if 1 < counts[key] <= MAX_VALUES]
     return sorted(varied, key=lambda key: (key != "optimizer", counts[key]))
 

@@ -148,6 +148,7 @@ def controls(page: PageRuns) -> str:
             continue
         if key == "split" and page.training_only:  # there is nothing to choose
             continue
+
         buttons = "".join(
             f'<button type="button" data-value="{value}">{text}</button>'
             for value, text in options.items()

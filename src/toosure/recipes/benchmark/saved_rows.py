@@ -64,6 +64,7 @@ def calibrated_errors(
     """
     if not len(val[1]):
         return None
+
     logits, labels = test
     errors = {}
     for name in CALIBRATED_BY:

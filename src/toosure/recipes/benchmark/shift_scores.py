@@ -50,7 +50,7 @@ def summary_of(record: ShiftRecord) -> dict[str, Any]:
             str(severity): json_ready({metric: record.mean(metric, severity) for metric in METRICS})
             for severity in record.severities
         },
-        "ood": {name: found.as_json() for name, found in record.ood.items()},
+        "ood": {name: ood.as_json() for name, ood in record.ood.items()},
     }
 
 
@@ -67,8 +67,8 @@ def adds_sets(record: "Record", names: Collection[str]) -> bool:
 
 def auroc_against(record: "Record", name: str) -> float | None:
     """Return the AUROC of a run against a set of unknown images, or None if it was not judged."""
-    found = (record.shifts or {}).get("ood", {}).get(name)
-    return None if found is None else float(found["scores"]["confidence"]["auroc"])
+    judged = (record.shifts or {}).get("ood", {}).get(name)
+    return None if judged is None else float(judged["scores"]["confidence"]["auroc"])
 
 
 def corrupted_ece(record: "Record") -> float | None:
@@ -89,7 +89,7 @@ def corrupted_ece_after_temperature(record: "Record") -> float | None:
 
 
 def cells(records: "Sequence[Record]") -> list[str]:
-    """Print the shift columns of one method; a remark says if only some images were judged."""
+    """Return the shift cells of one method; a remark says if only some images were judged."""
     unknown = UNKNOWN.get(records[0].data, "")
     judged = [record.shifts for record in records if record.shifts]
     some = {each["images"] for each in judged if each["images"] < each["available"]}

@@ -129,7 +129,7 @@ def unavailable_rows(setting: Setting) -> list[Claim]:
 
 
 def row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
-    """Print one method."""
+    """Return the cells of one method."""
 
     def spread(values: Iterable[float], scale: float, form: str) -> str:
         return mean_std_text([scale * value for value in values], form)
@@ -156,7 +156,7 @@ def objective_value(config: RunConfig, name: str) -> float:
 
 
 def passes_text(config: RunConfig) -> str:
-    """Print the passes per training image and step; a dash if they cannot be counted this way."""
+    """Return the passes per training image and step; a dash if they cannot be counted so."""
     objective = config.word("objective").name if config.objective else ""
     if objective in UNCOUNTED:
         return "–"
@@ -167,7 +167,7 @@ def passes_text(config: RunConfig) -> str:
 
 
 def paired_rows(groups: Groups, files: ScoreFiles, data: str) -> tuple[tuple[str, ...], ...]:
-    """Print differences between methods with several seeds: to SGD, and among SAM's variants."""
+    """Return differences of methods with several seeds: to SGD, and among SAM's variants."""
     names = sorted((name for name in groups if len(groups[name]) > 1), key=lambda n: n != "sgd")
     scores = PairedScores(files.examples)
     rows = []

@@ -72,7 +72,7 @@ def order_claims(setting: Setting, where: str, rows: Rows, scores: PairedScores)
 
 
 def error_texts(reference: ScoredRow, better: ScoredRow) -> str:
-    """Print three calibration errors of two methods: ECE, and two that chance hardly inflates."""
+    """Return three calibration errors of two methods: ECE, and two hardly inflated by chance."""
     names = {"ECE": "ece", "debiased": "debiased_ece", "smECE": "smece"}
     return ", ".join(
         f"{name} {100 * better.mean(key):.2f} : {100 * reference.mean(key):.2f}"
@@ -81,7 +81,7 @@ def error_texts(reference: ScoredRow, better: ScoredRow) -> str:
 
 
 def paper_pair(reference: ScoredRow, better: ScoredRow) -> str:
-    """Print the paper's ECE of two methods."""
+    """Return the paper's ECE of two methods as text."""
     return f"{better.row.figures.get('ECE', '–')} : {reference.row.figures.get('ECE', '–')}"
 
 
@@ -91,7 +91,7 @@ def paper_number(scored: ScoredRow, column: str) -> float:
 
 
 def seed_text(difference: Difference) -> str:
-    """Print a difference with its interval and the number of seeds."""
+    """Return a difference as text, with its interval and the number of seeds."""
     return f"{difference.text()} (n = {len(difference.by_seed)})"
 
 

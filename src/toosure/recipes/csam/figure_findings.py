@@ -57,7 +57,7 @@ def error_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
 
 
 def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
-    """Print the ECE of SGD and SAM by network, raw and after each calibrator."""
+    """Return the tables of the ECE of SGD and SAM by network, raw and after each calibrator."""
     by_network = figure_data.network_errors(setting, runs, data)
     names = ("raw", "temperature", *CALIBRATED_BY)
     rows = [
@@ -82,7 +82,7 @@ def error_tables(setting: Setting, runs: FigureRuns, data: str) -> list[Table]:
 
 
 def cell(numbers: Mapping[str, float], name: str, form: str = ".2f") -> str:
-    """Print a number, or a text if it was not saved."""
+    """Return a number as text, or why there is none if it was not saved."""
     return f"{numbers[name]:{form}}" if name in numbers else NOT_KEPT
 
 
@@ -110,7 +110,7 @@ def radius_claims(setting: Setting, runs: FigureRuns, data: str) -> list[Claim]:
 
 
 def sweep_tables(setting: Setting, runs: FigureRuns) -> list[Table]:
-    """Print Figures S5 and S6."""
+    """Return the numbers of Figures S5 and S6 as tables."""
     rows = []
     for data in setting.data_sets:
         for network in NETWORKS:
@@ -133,6 +133,6 @@ def sweep_tables(setting: Setting, runs: FigureRuns) -> list[Table]:
 
 
 def sweep_cells(names: tuple[str, ...], numbers: Mapping[str, float]) -> tuple[str, ...]:
-    """Print one setting of a sweep."""
+    """Return the cells of one setting of a sweep."""
     texts = (cell(numbers, "entropy", ".4f"), cell(numbers, "accuracy"), cell(numbers, "ece"))
     return (*names, *texts)

@@ -78,7 +78,7 @@ def drawings(setting: Setting, store: RunStore) -> list[Drawing]:
 
 
 def tables_of(setting: Setting, known: Known) -> list[Table]:
-    """Print our scores beside the paper's; three runs are in both tables."""
+    """Return our scores beside the paper's; three runs are in both tables."""
     tables = {
         "ImageNet-1K (Table 2)": imagenet_rows.table_2(setting),
         "ImageNet-1K, losses (Table S14)": imagenet_rows.table_s14(setting),
@@ -87,7 +87,7 @@ def tables_of(setting: Setting, known: Known) -> list[Table]:
 
 
 def table(title: str, known: Known, rows: Sequence[Row]) -> Table:
-    """Print the rows of a table that have a run."""
+    """Return the table of the rows that have a run."""
     shown = [row for row in rows if row.name in known]
     columns = list(dict.fromkeys(name for row in shown for name in row.figures))
     ours = (*SCORES, "TCE", *(f"acc {c}" for c in CORRUPTIONS), *(f"ECE {c}" for c in CORRUPTIONS))
@@ -100,7 +100,7 @@ def table(title: str, known: Known, rows: Sequence[Row]) -> Table:
 
 
 def row_cells(row: Row, record: Record) -> tuple[str, ...]:
-    """Print our part of one row; a dash if the corrupted images were not judged."""
+    """Return the cells of our part of one row; a dash if the corrupted images were not judged."""
     numbers = [record.test[key] for key in SCORES.values()]
     numbers.append(record.test_after_temperature["ece"])
     texts = [f"{100 * number:.2f}" for number in numbers]

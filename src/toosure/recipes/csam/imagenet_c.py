@@ -57,8 +57,8 @@ def judge_run(run: Run, runtime: Runtime) -> dict[str, Scores]:
     scores: dict[str, Scores] = {}
     for (corruption, severity), own in files.items():
         split = corrupted_split(own, restored.data, size, runtime.decoders)
-        found = scores_on(restored.predictor, split, runtime)
-        scores.setdefault(corruption, {})[str(severity)] = found
+        by_severity = scores.setdefault(corruption, {})
+        by_severity[str(severity)] = scores_on(restored.predictor, split, runtime)
     write_json(run.path / CORRUPTED_FILE, scores)
     return scores
 
@@ -72,7 +72,7 @@ def files_of(run: RestoredRun, root: Path) -> dict[tuple[str, int], LabelledFile
     share = word.value("val_share")
     seed = word.value("seed")
 
-    found = {}
+    by_cell = {}
     for corruption in CORRUPTIONS.values():
         for severity in SEVERITIES:
             files = corrupted_files(corruption, severity, Path(root), share, seed)
@@ -81,8 +81,8 @@ def files_of(run: RestoredRun, root: Path) -> dict[tuple[str, int], LabelledFile
                     f"imagenet-c/{corruption}/{severity} holds {len(files):,} images for "
                     f"{len(run.data.test):,} test images: unpack it again, it may be cut short"
                 )
-            found[corruption, severity] = files
-    return found
+            by_cell[corruption, severity] = files
+    return by_cell
 
 
 def scores_on(predictor: nn.Module, split: Split, runtime: Runtime) -> dict[str, float]:

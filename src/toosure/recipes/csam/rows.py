@@ -53,7 +53,7 @@ GAMMAS = ("0", "0.5", "1", "1.5", "2")
 
 
 def length_text(row: Row) -> str:
-    """Print the network of a row and its epochs."""
+    """Return the network of a row and its epochs as text."""
     epochs = row.size.steps * row.size.batch / TRAINING_IMAGES[row.data]
     return f"{row.size.model}, {epochs:.0f}"
 

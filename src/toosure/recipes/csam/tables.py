@@ -43,7 +43,7 @@ def tables(rows: Sequence[ScoredRow], title: str, papers: str) -> list[Table]:
 
 
 def row_cells(scored: ScoredRow, columns: Sequence[str], sharp: bool) -> tuple[str, ...]:
-    """Print one row."""
+    """Return the cells of one row."""
     row = scored.row
     cells = [row.label, trained_text(scored), str(len(scored.records))]
     for key, form in SCORES.values():

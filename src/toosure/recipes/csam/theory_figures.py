@@ -77,7 +77,7 @@ def draw_theory(theory: Theory, shown_at: Sequence[float]) -> "Figure":
 
 
 def theory_table(title: str, theory: Theory) -> Table:
-    """Print the numbers of Figure 2 row by row."""
+    """Return the numbers of Figure 2, row by row."""
     rows = []
     for row, epoch in enumerate(theory.epochs):
         path = ", ".join(f"{value:.3g}" for value in theory.path[row])

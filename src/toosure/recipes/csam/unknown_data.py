@@ -35,7 +35,7 @@ def unknown_data(scored: Sequence[ScoredRow]) -> Table:
 
 
 def row_cells(scored: ScoredRow) -> tuple[str, ...]:
-    """Print one row."""
+    """Return the cells of one row."""
     ours = [
         mean_std_text(in_points(auroc_against(record, name) for record in scored.records))
         for name in SETS

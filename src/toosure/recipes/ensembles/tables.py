@@ -147,7 +147,7 @@ def ensemble_scores(logits: torch.Tensor, labels: torch.Tensor) -> Scores:
 
 
 def cells(name: str, row: MethodScores) -> tuple[str, ...]:
-    """Print one method."""
+    """Return the cells of one method."""
 
     def spread(key: str, scale: float, form: str) -> str:
         return mean_std_text([scale * value for value in row.values(key)], form)

@@ -99,7 +99,7 @@ def feature_claim(setting: Setting, rows: Rows) -> Claim:
 
 
 def variant_cells(rows: Rows) -> tuple[tuple[str, ...], ...]:
-    """Print one row per variant that has runs."""
+    """Return the cells of each variant that has runs."""
     return tuple(
         (name, str(len(row.records)), *score_cells(row), gamma_text(row))
         for name, row in rows.items()
@@ -108,7 +108,7 @@ def variant_cells(rows: Rows) -> tuple[tuple[str, ...], ...]:
 
 
 def gamma_text(row: ScoredRow) -> str:
-    """Print the mean gamma of the last batch, and how often it collapsed."""
+    """Return the mean gamma of the last batch, and how often it collapsed."""
     gammas = [along_training(record, "objective/gamma_mean")[-1] for record in row.records]
     ends = [along_training(record, "objective/gamma_collapsed")[-1] for record in row.records]
     collapsed = sum(bool(end) for end in ends)

@@ -16,12 +16,12 @@ ACCURACY = 0.01  # the largest loss of accuracy
 
 
 def count_text(*rows: ScoredRow) -> str:
-    """Print how many runs each row has: "(n = 3 : 1)"."""
+    """Return how many runs each row has, as text: "(n = 3 : 1)"."""
     return f"(n = {' : '.join(str(len(row.records)) for row in rows)})"
 
 
 def pair_text(ours: ScoredRow, other: ScoredRow, key: str) -> str:
-    """Print a score of two methods in points, with n."""
+    """Return a score of two methods as text, in points and with n."""
     texts = (mean_std_text(row.points(key)) for row in (ours, other))
     return f"{' : '.join(texts)} {count_text(ours, other)}"
 

@@ -126,7 +126,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def row_cells(row: ScoredRow) -> tuple[str, ...]:
-    """Print one method."""
+    """Return the cells of one method."""
     cells = [row.name, str(len(row.records))]
     for key, (_, scale, form) in SCORES.items():
         cells.append(mean_std_text([scale * value for value in row.values(key)], form))

@@ -63,13 +63,13 @@ def accurate_as_best(setting: Setting, rows: Rows) -> Claim:
 
 
 def method_cells(row: ScoredRow) -> tuple[str, ...]:
-    """Print one method."""
+    """Return the cells of one method."""
     size = learned_size(row.records[0].config)
     return (row.name, str(len(row.records)), *score_cells(row), f"{size:,}")
 
 
 def score_cells(row: ScoredRow) -> tuple[str, ...]:
-    """Print accuracy and the four calibration errors, in per cent."""
+    """Return accuracy and the four calibration errors, in per cent."""
     accuracy = mean_std_text(row.points("accuracy"), ".1f")
     errors = (mean_std_text(row.points(key), ".2f") for key in ERRORS.values())
     return accuracy, *errors

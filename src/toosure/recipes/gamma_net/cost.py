@@ -99,7 +99,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def cost_cells(cost: Cost, row: ScoredRow, costs: dict[str, Cost], rows: Rows) -> tuple[str, ...]:
-    """Print one method; unknown numbers are dashes."""
+    """Return the cells of one method; unknown numbers are dashes."""
     run = cost.run
     step = cost.step_seconds
     ce = costs["CE"].step_seconds if "CE" in costs else None
@@ -130,7 +130,7 @@ def gain_over_ce(row: ScoredRow, ce: ScoredRow) -> float | None:
 
 
 def number(value: float | None, form: str) -> str:
-    """Print a number, or a dash for None."""
+    """Return a number as text, or a dash for None."""
     return "–" if value is None else f"{value:{form}}"
 
 

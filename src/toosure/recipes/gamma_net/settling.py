@@ -124,7 +124,7 @@ def ce_claims(setting: Setting, rows: Rows, name: str) -> list[Claim]:
 
 
 def arm_cells(row: ScoredRow) -> tuple[str, ...]:
-    """Print one arm."""
+    """Return the cells of one arm of the experiment."""
     errors = row.points("ece")
     cells = (
         row.name,

@@ -47,7 +47,10 @@ def findings(setting: Setting, store: RunStore) -> Findings:
     last, _ = score_rows(setting, store, finalists(setting, validation_means(scored)))
 
     shown = tables("Combinations", scored) + tables("The two finalists", last)
-    values = {f"{e.row.data}/{e.name}": [r.val for r in e.records] for e in [*scored, *last]}
+    values = {
+        f"{each.row.data}/{each.name}": [record.val for record in each.records]
+        for each in [*scored, *last]
+    }
     return Findings([choice(setting, scored, last)], shown, dict(values))
 
 
@@ -67,7 +70,7 @@ def tables(title: str, scored: Sequence[ScoredRow]) -> list[Table]:
 
 
 def cells(scored: ScoredRow) -> tuple[str, ...]:
-    """Print the validation scores of one combination."""
+    """Return the validation scores of one combination as cells."""
     texts = [
         mean_std_text([scale * record.val[key] for record in scored.records], form)
         for key, (_, scale, form) in TEST.items()
@@ -96,7 +99,7 @@ def choice(setting: Setting, scored: Sequence[ScoredRow], last: Sequence[ScoredR
 
 
 def means_text(means: Means) -> str:
-    """Print the four least means."""
+    """Return the four least means as text."""
     return ", ".join(f"{name} {mean:.4f}" for name, mean in list(means.items())[:4])
 
 

@@ -56,7 +56,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def cells(data: str, record: Record, share: float) -> tuple[str, ...]:
-    """Print one run: its looks, their time and share."""
+    """Return the cells of one run: its looks, their time and share."""
     seconds = (record.control or {})["look_seconds"]
     return (
         data,

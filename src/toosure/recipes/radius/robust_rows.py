@@ -69,11 +69,11 @@ def with_start(method: str, factor: float) -> str:
     >>> with_start("csam:rho=0.05,gamma=1+radius", 10)
     'csam:rho=0.5,gamma=1+radius'
     """
-    found = re.search(r"\brho=([0-9.]+(?:[eE][+-]?[0-9]+)?)", method)
-    if found is None:
+    match = re.search(r"\brho=([0-9.]+(?:[eE][+-]?[0-9]+)?)", method)
+    if match is None:
         raise ValueError(f"{method} does not say its rho: write sam:rho=0.05+radius")
-    value = float(found.group(1)) * factor
-    return method[: found.start()] + f"rho={value:g}" + method[found.end() :]
+    value = float(match.group(1)) * factor
+    return method[: match.start()] + f"rho={value:g}" + method[match.end() :]
 
 
 def ablations(setting: Setting) -> list[Row]:

@@ -46,12 +46,12 @@ def with_options(method: str, *options: str) -> str:
     >>> with_options("csam+radius:actuator=both,gain=2+ema", "weights=ema", "gain=1")
     'csam+radius:actuator=both,weights=ema,gain=1+ema'
     """
-    found = control_word(method)
+    match = control_word(method)
     replaced = {name_of(option) for option in options}
-    before = (found.group(1) or "").removeprefix(":")
+    before = (match.group(1) or "").removeprefix(":")
     kept = [each for each in before.split(",") if each and name_of(each) not in replaced]
     word = "radius:" + ",".join([*kept, *options])
-    return method[: found.start()] + word + method[found.end() :]
+    return method[: match.start()] + word + method[match.end() :]
 
 
 def name_of(option: str) -> str:
@@ -60,10 +60,10 @@ def name_of(option: str) -> str:
 
 def control_word(method: str) -> re.Match[str]:
     """Return the match of the control word in a method; raise ValueError if it has none."""
-    found = re.search(r"\bradius(:[^+]*)?", method)
-    if found is None:
+    match = re.search(r"\bradius(:[^+]*)?", method)
+    if match is None:
         raise ValueError(f"{method} has no control word `radius`: write sam:rho=0.05+radius")
-    return found
+    return match
 
 
 def our_method(setting: Setting) -> str:

@@ -42,7 +42,7 @@ def tables(rows: Sequence[ScoredRow], title: str) -> list[Table]:
 
 
 def cells(scored: ScoredRow) -> tuple[str, ...]:
-    """Print one row."""
+    """Return the cells of one row."""
     records = scored.records
     texts = [scored.row.label, str(len(records))]
     for key, (_, scale, form) in TEST.items():
@@ -65,7 +65,7 @@ def final_radius(record: Record) -> float | None:
 
 
 def actuator_text(records: Sequence[Record]) -> str:
-    """Print what was steered at its end, rho or gamma; a dash for runs that are not steered."""
+    """Return the final rho or gamma of steered runs as text; a dash for other runs."""
     rho = mean_std_text([final_radius(record) for record in records], ".3f")
     gamma = mean_std_text([(record.control or {}).get("gamma") for record in records])
     if gamma == NOTHING:

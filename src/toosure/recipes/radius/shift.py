@@ -76,7 +76,7 @@ def errors_after(scored: ScoredRow) -> list[float]:
 
 
 def cells(scored: ScoredRow) -> tuple[str, ...]:
-    """Print one row."""
+    """Return the cells of one row."""
     records = scored.records
     temperatures = [r.temperature for r in records if r.temperature is not None]
     return (

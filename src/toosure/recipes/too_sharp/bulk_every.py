@@ -95,7 +95,7 @@ def peak_claims(setting: Setting, store: RunStore, bulk: sweeps.BulkRuns) -> lis
 def ends_before_peaks(runs: Sequence[Run], references: dict[str, list[Run]]) -> str:
     """Return the reason not to judge if runs end before the others peak, else an empty text."""
     end = min(run.last["step"] for run in runs)
-    peak = max(peak_step(run) for of in references.values() for run in of)
+    peak = max(peak_step(run) for group in references.values() for run in group)
     return f"ends at step {end:,}, GD and SGD peak up to {peak:,}" if end < peak else ""
 
 

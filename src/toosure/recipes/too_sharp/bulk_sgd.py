@@ -142,7 +142,7 @@ def table(setting: Setting, store: RunStore, configs: sweeps.BulkRuns) -> Table:
 
 
 def run_cells(run: Run) -> tuple[str, ...]:
-    """Print one run, without its rate and k."""
+    """Return the cells of one run, without its rate and k."""
     loss = run.columns["train/loss"]
     sharpness = run.columns["train/gn_sharpness"]
     return (

@@ -86,7 +86,7 @@ def hypothesis_claims(setting: Setting, runs: dict[str, list[Run]]) -> list[Clai
     for name in ("Muon", *bulk_sizes(setting)):
         statement[name] = f"Hypothesis 2: {name} peaks substantially lower than GD and SGD"
 
-    peaks = {name: mean_peak(of) for name, of in runs.items()}
+    peaks = {name: mean_peak(group) for name, group in runs.items()}
     if not {"GD", "SGD"} <= peaks.keys():
         return claims_without_runs(*statement.values())
     threshold = SUBSTANTIAL * min(peaks["GD"], peaks["SGD"])
@@ -161,7 +161,7 @@ def shortest_length(setting: Setting) -> int:
 
 
 def step_below_text(runs: Sequence[Run]) -> str:
-    """Print the mean step from which ECE stays small, and in how many runs it does."""
+    """Return the mean step from which ECE stays small, and in how many runs it does."""
     steps = [step for step in map(step_below, runs) if math.isfinite(step)]
     if not steps:
         return f"never (0 of {len(runs)})"

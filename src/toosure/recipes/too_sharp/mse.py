@@ -29,7 +29,7 @@ SENTENCES = (
 def findings(setting: Setting, store: RunStore) -> Findings:
     """Return the end of each run, and the claims of App. D on it."""
     configs = sweeps.squared_error(setting)
-    groups = {name: store.runs(of) for name, of in configs.items()}
+    groups = {name: store.runs(own) for name, own in configs.items()}
     limit = paper.mse_confidence(10 if setting.quick else SOURCES[setting.data].classes)
 
     header = (
@@ -57,7 +57,7 @@ def findings(setting: Setting, store: RunStore) -> Findings:
 
 
 def row(name: str, run: Run) -> tuple[str, ...]:
-    """Print the last row of a run, and the correlation of its ECE and sharpness."""
+    """Return the last row of a run as cells, and the correlation of its ECE and sharpness."""
     columns = run.columns
     r = correlate(columns["train/ece"], columns["train/gn_sharpness"], columns["train/loss"])
     return (
@@ -83,9 +83,10 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
 
     These follow from the loss itself, so they are judged on any data.
     """
-    statement = [f"MSE, {name}: {sentence}" for sentence in SENTENCES]
+    statements = [f"MSE, {name}: {sentence}" for sentence in SENTENCES]
     if not runs:
-        return claims_without_runs(*statement)
+        return claims_without_runs(*statements)
+    under_confident, at_its_limit, large_error, no_decay = statements
 
     gaps = [run.last["train/confidence"] - run.last["train/accuracy"] for run in runs]
     confidences = [run.last["train/confidence"] for run in runs]
@@ -96,7 +97,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
     reasons = [missing_runs(len(runs), expected)]
     return [
         judge(
-            statement[0],
+            under_confident,
             found=f"confidence minus accuracy {mean_std_text(gaps)} ({n})",
             paper="severely",
             holds=all(gap < -0.2 for gap in gaps),
@@ -104,7 +105,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
             reasons=reasons,
         ),
         judge(
-            statement[1],
+            at_its_limit,
             found=f"{mean_std_text(confidences, '.3f')} ({n})",
             paper=f"{limit:.3f}",
             holds=all(abs(confidence / limit - 1) < NEAR for confidence in confidences),
@@ -112,7 +113,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
             reasons=reasons,
         ),
         judge(
-            statement[2],
+            large_error,
             found=f"{mean_std_text(errors, '.3f')} ({n})",
             paper="large",
             holds=all(error > 0.2 for error in errors),
@@ -120,7 +121,7 @@ def claims_of(name: str, runs: list[Run], limit: float, expected: int) -> list[C
             reasons=reasons,
         ),
         judge(
-            statement[3],
+            no_decay,
             found=f"end is {mean_std_text(shares)} of the largest ({n})",
             paper="does not attenuate",
             holds=all(share > 0.5 for share in shares),

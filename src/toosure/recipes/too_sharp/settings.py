@@ -80,11 +80,9 @@ def read_fits(setting: Setting, store: RunStore) -> list[Fit]:
 
 def peak_threshold(setting: Setting, store: RunStore) -> float:
     """Return the mean peak that counts as substantially lower than GD's and SGD's."""
-    means = [
-        mean_peak(runs)
-        for name in ("GD", "SGD")
-        if (runs := store.runs(sweeps.rate_configs(setting, name, setting.first_seed)))
-    ]
+    seed = setting.first_seed
+    groups = [store.runs(sweeps.rate_configs(setting, name, seed)) for name in ("GD", "SGD")]
+    means = [mean_peak(runs) for runs in groups if runs]
     return SUBSTANTIAL * min(means) if len(means) == 2 else float("nan")
 
 
@@ -135,7 +133,7 @@ def table(setting: Setting, fits: list[Fit], chosen: dict[str, str]) -> Table:
 
 
 def fit_cells(setting: Setting, fit: Fit, chosen: dict[str, str]) -> tuple[str, ...]:
-    """Print one candidate."""
+    """Return the cells of one candidate."""
     column = sweeps.candidates(setting)[fit.optimizer][fit.candidate]
     return (
         fit.optimizer,

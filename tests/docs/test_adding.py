@@ -1,10 +1,11 @@
-"""Whoever follows the diffs of "Add a metric" to the letter has one that is stated and shown."""
+"""Whoever follows the diffs of the page on the code to the letter has what they add."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,31 +39,47 @@ def apply(diff, root):
         file.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_the_diffs_add_a_metric(tmp_path):
+@pytest.fixture
+def changed_package(tmp_path):
+    """Return a function that applies the diffs below a heading to a copy of the package."""
     shutil.copytree(ROOT / "src" / "toosure", tmp_path / "src" / "toosure")
-    for diff in diffs_of("Add a metric, or any quantity of a row"):
-        apply(diff, tmp_path)
 
-    def toosure(*words):
-        """Run a command of the changed package."""
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "COLUMNS": "200"}
-        done = subprocess.run(
-            [sys.executable, "-m", "toosure", *words],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def change(heading):
+        for diff in diffs_of(heading):
+            apply(diff, tmp_path)
+        return partial(run_python, tmp_path)
 
+    return change
+
+
+def run_python(folder, *words):
+    """Run the package in a folder, or a module of it."""
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_diffs_add_a_metric(changed_package, tmp_path):
+    run = changed_package("Add a metric, or any quantity of a row")
     rows = ["p_a,p_b,label", "0.95,0.05,a", "0.4,0.6,b", "0.7,0.3,a", "0.02,0.98,b"]
     (tmp_path / "a.csv").write_text("\n".join(rows))
-    (stated,) = re.findall(r"(?m)^unsure +(.*)$", toosure("evaluate", "a.csv", "--all"))
+    (stated,) = re.findall(r"(?m)^unsure +(.*)$", run("toosure", "evaluate", "a.csv", "--all"))
     value, low, high = map(float, stated.split())
     assert value == 0.5 and low < 0.5 < high
 
     data = ("--data", "digits:train=60,val=40,test=40", "--model", "mlp:width=8")
-    toosure("train", *data, "--steps", "2", "--measure", "none")
-    assert "unsure" in toosure("runs").splitlines()[0]
+    run("toosure", "train", *data, "--steps", "2", "--measure", "none")
+    assert "unsure" in run("toosure", "runs").splitlines()[0]
+
+
+@pytest.mark.slow
+def test_the_diffs_add_a_calibrator(changed_package):
+    run = changed_package("Add a calibrator")
+    assert "mine  Divide the logits" in run("toosure", "methods", "calibrator")
+    contracts = ROOT / "tests" / "contracts" / "test_calibrators.py"
+    chosen = ("-k", "mine or agree", "-p", "no:cacheprovider", "-c", os.devnull)
+    assert "passed" in run("pytest", "-q", *chosen, str(contracts))

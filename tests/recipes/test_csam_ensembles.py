@@ -22,6 +22,7 @@ from toosure.recipes.needed_runs import SavedScores, missing_configs
 from toosure.recipes.recipe import RunMixture
 from toosure.runs import Run
 from toosure.shifts.record import ShiftRecord
+from toosure.train import Runtime
 
 PART = recipe("csam").part("ood")
 SHIFTS = {"images": 9, "available": 9, "ood": {}}
@@ -176,6 +177,21 @@ def test_a_mixture_that_is_judged_later_is_kept_again_with_its_shifts(kept, tmp_
     assert json.loads(first)["shifts"] is None
     assert json.loads(second)["shifts"]["mean"]["ece"] == 0.25
     assert score_files(kept).mixtures[mixture.name].shifts["images"] == 9
+
+
+def test_mixtures_are_scored_before_they_are_judged_which_takes_minutes(
+    kept, tmp_path, monkeypatch
+):
+    mixture = PART.mixtures(kept)[0]
+    runs_with_predictions(tmp_path / "runs", mixture.members)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ensemble_rows, "judge_mixtures", stop)
+    with pytest.raises(KeyboardInterrupt):
+        PART.after_training(kept, RunStore(tmp_path / "runs"), Runtime("cpu"))
+    assert list(score_files(kept).mixtures) == [mixture.name]
 
 
 def test_a_mixture_waits_for_all_of_its_members(kept, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from toosure.recipes.benchmark import methods, protocol
 from toosure.recipes.benchmark.mixture_shifts import judge_mixtures
 from toosure.recipes.benchmark.protocol import Size
-from toosure.recipes.benchmark.score_files import saved_names
+from toosure.recipes.benchmark.score_files import saved_names, score_files
 from toosure.recipes.benchmark.scored_rows import Row, protocol_row
 from toosure.recipes.csam import paper
 from toosure.recipes.csam.rows import PAPER_SETTINGS, single_seeds, size_of
@@ -84,6 +84,12 @@ def mixtures(setting: Setting) -> Sequence[RunMixture]:
 
 
 def judge_ensembles(setting: Setting, store: RunStore, runtime: Runtime) -> None:
-    """Judge the mixtures on shifts, if shifts are asked for and not saved yet."""
+    """Judge the mixtures on shifts, if shifts are asked for and not saved yet.
+
+    What their predictions give is scored before: judging takes minutes, and a rented machine may
+    vanish.
+    """
+    if setting.scores:
+        score_files(setting).add_mixtures(mixtures(setting), store)
     saved = saved_names(setting, with_shifts=True)
     judge_mixtures(mixtures(setting), saved, store, runtime)

@@ -8,8 +8,11 @@ import pytest
 from rich.console import Console
 
 from toosure.cli import data, evaluation_tables, tables
+from toosure.cli.recipe_tables import recipe_table
 from toosure.evaluate.estimates import Estimate
 from toosure.page.number_text import printed
+from toosure.recipes.recipe import Claim, Table
+from toosure.recipes.results import claims_laid_out
 
 LONG = "digits-train400-noise0.3-mlp-csam-rho1-gamma4-lr0.1-momentum0.9-s{}-adfaca05"
 
@@ -59,3 +62,25 @@ def test_addresses_of_data_are_whole_or_left_out(monkeypatch, capsys, tmp_path, 
     assert "…" not in out and "cifar10" in out
     assert ("https://www.cs.toronto.edu/~kriz/cifar.html" in out) is (width == 180)
     assert ("says where one comes from" in out) is (width == 80)
+
+
+def test_a_wide_table_of_a_recipe_shows_whole_columns_and_names_the_rest():
+    header = ("row", *(f"column {place}" for place in range(12)))
+    rows = [
+        (f"a rather long name of a row (`sam:rho=0.{k}`)", *["74.04 ± 0.35"] * 12) for k in "12"
+    ]
+    table = Table("All rivals", header, tuple(rows))
+    for width, shown in ((80, 3), (1000, 12)):
+        out = StringIO()
+        Console(width=width, file=out).print(recipe_table(table, width))
+        text = out.getvalue()
+        assert text.count("74.04 ± 0.35") == 2 * shown and "…" not in text
+        assert ("no room for: column 3, column 4" in text) is (width == 80)
+
+
+def test_claims_that_no_paper_made_have_no_column_of_the_paper():
+    ours = Claim("ECE is lower", "0.5 : 0.7", passed=True)
+    paper = Claim("ECE is lower", "0.5 : 0.7", "yes", passed=True)
+    assert "paper" not in claims_laid_out([ours])[0]
+    header, rows = claims_laid_out([ours, paper])
+    assert [row[header.index("paper")] for row in rows][1] == "yes"

@@ -14,7 +14,7 @@ from toosure.cli.multi_value import MultiValueCommand
 from toosure.cli.option_values import Texts, integers
 from toosure.cli.output import ignore_broken_pipe
 from toosure.cli.run_options import DataRoot, Device, Download, Graph
-from toosure.cli.tables import console
+from toosure.cli.tables import UNLIMITED, console
 
 if TYPE_CHECKING:
     from toosure.recipes import Part, Recipe, Setting
@@ -247,10 +247,12 @@ def show(outcome: "Outcome", as_json: bool) -> None:
         return
 
     terminal = console()
+    whole = console(UNLIMITED)  # a log holds every column
     for findings in outcome.findings.values():
         for table in findings.tables:
-            terminal.print(recipe_table(table), "")
-    terminal.print(claims_table(outcome.claims))
+            whole.print(recipe_table(table, whole.width), "")
+    if outcome.claims:
+        terminal.print(claims_table(outcome.claims))
 
     for name in outcome.without_runs:
         typer.echo(f"{name} has no runs on {outcome.setting.data}")

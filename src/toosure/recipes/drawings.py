@@ -103,14 +103,19 @@ def grid(rows: int, titles: Sequence[str], height: int = 210) -> "Figure":
 
 
 def label_axes(drawing: "Figure", panels: Sequence[str]) -> "Figure":
-    """Add axes and a legend to a grid of panels."""
+    """Add axes with their units and a legend to a grid of panels.
+
+    >>> drawing = label_axes(grid(2, ["training"]), ["ece", "accuracy"])
+    >>> drawing.layout.yaxis.title.text, drawing.layout.yaxis2.title.text
+    ('ECE, points', 'accuracy, %')
+    """
     drawing.update_xaxes(PLAIN_AXIS)
     drawing.update_yaxes(PLAIN_AXIS)
     drawing.update_xaxes(title_text="step", row=len(panels))
 
     for row, key in enumerate(panels, 1):
         panel = described(key)
-        drawing.update_yaxes(title_text=panel.title, row=row, col=1)
+        drawing.update_yaxes(title_text=panel.heading, row=row, col=1)
         if panel.log:
             traces = list(drawing.select_traces(row=row))
             axis = log_axis(trace.y for trace in traces) if traces else {"type": "log"}

@@ -20,6 +20,14 @@ def claim_cells(claim: Claim) -> tuple[str, ...]:
     return claim.statement, claim.found, claim.paper, claim.verdict, claim.note
 
 
+def claims_laid_out(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of claims, without the paper where none names one."""
+    rows = [dict(zip(CLAIM_HEADER, claim_cells(claim), strict=True)) for claim in claims]
+    has_paper = any(row["paper"] not in ("", "–") for row in rows)
+    header = [name for name in CLAIM_HEADER if name != "paper" or has_paper]
+    return header, [[row[name] for name in header] for row in rows]
+
+
 def claims_summary(outcome: Outcome) -> str:
     """Return how many judged claims hold, how many are not judged, and the missing parts."""
     verdicts = [claim.passed for claim in outcome.claims]

@@ -126,11 +126,11 @@ def test_a_moving_line_keeps_the_time_left(width):
 
 
 def test_figures_give_way_in_order():
-    everything = "train loss 0.0123  accuracy 0.987  ECE 0.0321  train GN sharpness 123.4"
+    everything = "train loss 0.0123  val accuracy 0.987  val ECE 0.0321  train GN sharpness 123.4"
     assert figures(ROW) == everything
     assert figures(ROW, 60) == everything.removeprefix("train loss 0.0123  ")
-    assert figures(ROW, 30) == "accuracy 0.987  ECE 0.0321"
-    assert figures(ROW, 3) == "ECE 0.0321"
+    assert figures(ROW, 40) == "val accuracy 0.987  val ECE 0.0321"
+    assert figures(ROW, 3) == "val ECE 0.0321"
 
 
 def test_a_log_says_that_the_start_is_being_measured(capsys):

@@ -75,6 +75,17 @@ def test_float32_is_fitted_like_float64(name):
 
 
 @EACH
+def test_autocast_around_it_changes_nothing(name):
+    """A server may run all it serves under autocast, which rounded W x to three digits."""
+    logits, labels = rows(dtype=torch.float32)
+    calibrator = fitted(name, logits, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(calibrator(logits), fitted(name, logits, labels)(logits))
+        outputs = calibrator(logits)
+    assert torch.equal(outputs, calibrator(logits))
+
+
+@EACH
 def test_state_travels_alone_and_inside_a_model(name):
     logits, labels = rows()
     calibrator = fitted(name, logits, labels)

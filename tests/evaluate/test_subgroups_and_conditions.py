@@ -103,14 +103,38 @@ def test_numbers_are_cut_into_quarters():
     assert sorted(np.concatenate(list(members.values())).tolist()) == list(range(100))
 
 
+def test_rows_without_a_number_are_a_group_beside_the_quarters():
+    """As text from a table that misses a value, and as NaN: an age made 71 groups."""
+    numbers = np.append(np.arange(40.0), [np.nan, np.nan])
+    text = np.array([*map(str, range(40)), "", ""])
+    for values in (numbers, text):
+        members = members_of({"age": values}, "age")
+        assert list(members) == [
+            "0 to 9.75",
+            "9.75 to 19.5",
+            "19.5 to 29.25",
+            "29.25 to 39",
+            "(empty)",
+        ]
+        assert [len(each) for each in members.values()] == [10, 10, 10, 10, 2]
+    sites = np.array([f"0{k}" for k in range(30)])
+    assert len(members_of({"site": sites}, "site")) == 30
+    assert list(members_of({"site": np.append(sites[:3], "")}, "site")) == [
+        "(empty)",
+        "00",
+        "01",
+        "02",
+    ]
+
+
 def test_columns_that_make_no_groups():
     extras = {"name": np.array([f"n{i}" for i in range(300)]), "x": np.full(30, np.nan)}
     with pytest.raises(ValueError, match="no column 'site' to group by; there is name, x"):
         members_of(extras, "site")
     with pytest.raises(ValueError, match="300 values; at most 200 groups"):
         members_of(extras, "name")
-    with pytest.raises(ValueError, match="misses values"):
-        members_of({"x": np.append(np.arange(30.0), np.nan)}, "x")
+    with pytest.raises(ValueError, match="holds infinity"):
+        members_of({"x": np.append(np.arange(30.0), np.inf)}, "x")
 
 
 @pytest.mark.parametrize(

@@ -473,6 +473,16 @@ def test_frames_with_missing_values_beside_the_scores():
     assert extras["remark"].tolist() == ["", "late"] and extras["seen"].tolist() == ["", "True"]
 
 
+def test_numbers_that_a_frame_misses_are_named_by_their_column():
+    frame = {"y": [1, 0, 1], "age": [54.0, np.nan, 61.0], "risk": [0.9, 0.4, 0.6]}
+    with pytest.raises(ValueError, match=r"column 'age' misses 1 of 3 values.*--columns"):
+        from_frame(frame, label="y")
+    assert from_frame(frame, label="y", columns=["risk"]).binary
+    frame["risk"][0] = np.nan
+    with pytest.raises(ValueError, match="column 'risk' misses 1 of 3 values"):
+        from_frame(frame, label="y", columns=["risk"])
+
+
 def test_a_missing_value_of_a_single_column_is_no_blank_line(tmp_path):
     """Pandas writes it as two quotes: leaving it out moved all rows below."""
     path = tmp_path / "a.csv"

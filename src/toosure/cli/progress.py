@@ -165,8 +165,7 @@ def figures(row: Mapping[str, Any], room: int = 200) -> str:
         split = q.terminal_split or judged
         value = row.get(f"{split}/{q.key}")
         if value is not None:
-            of_training = "train " if split == "train" else ""
-            texts[q.key] = f"{of_training}{q.short} {value:.4g}"
+            texts[q.key] = f"{split} {q.short} {value:.4g}"
 
     for key in sorted(texts, key=lambda key: QUANTITIES[key].importance)[:-1]:
         if len("  ".join(texts.values())) > room:

@@ -12,11 +12,13 @@ from toosure.evaluate.class_one import class_one_view, is_of_class_one, judge_ga
 from toosure.evaluate.estimates import Estimate, single_level
 from toosure.evaluate.evaluation import Resampling, estimate, gap_of
 from toosure.predictions import Predictions, take_rows
+from toosure.predictions.csv_files import is_number
 from toosure.sentences import listed
 from toosure.verdicts import judge_gap
 
 MAX_GROUPS = 200
 MAX_VALUES = 20  # a column of more distinct numbers is cut into quarters
+EMPTY = "(empty)"  # the group of rows without a value
 MAX_SAMPLES = 20_000
 MIN_TAIL_REPLICAS = 10  # of the bootstrap, beyond each end of a widened interval
 
@@ -154,15 +156,30 @@ def members_of(extras: Mapping[str, np.ndarray], by: str) -> dict[str, np.ndarra
 
     values = extras[by]
     distinct, inverse = np.unique(values, return_inverse=True)
-    if values.dtype.kind in "if" and len(distinct) > MAX_VALUES:
-        return quarters(values)
+    numbers = numbers_of(values) if len(distinct) > MAX_VALUES else None
+    if numbers is not None:
+        return quarters(numbers)
     if len(distinct) > MAX_GROUPS:
         raise ValueError(
             f"column {by!r} has {len(distinct):,} values; at most {MAX_GROUPS} groups are "
             "possible: choose a coarser column"
         )
     names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct]
-    return {name or "(empty)": np.flatnonzero(inverse == k) for k, name in enumerate(names)}
+    names = [EMPTY if name in ("", "nan") else name for name in names]
+    return {name: np.flatnonzero(inverse == k) for k, name in enumerate(names)}
+
+
+def numbers_of(values: np.ndarray) -> np.ndarray | None:
+    """Return a column of numbers as floats, NaN where it is empty; None if it holds text.
+
+    A column of a table that misses a value comes as text; text that misses none is meant as it is.
+    """
+    if values.dtype.kind in "if":
+        return values.astype(np.float64)
+    cells = values.astype(str).tolist()
+    if "" not in cells or not all(cell == "" or is_number(cell) for cell in cells):
+        return None
+    return np.array([float(cell) if cell else math.nan for cell in cells])
 
 
 def check_groups(own: Predictions, name: str) -> None:
@@ -175,10 +192,12 @@ def check_groups(own: Predictions, name: str) -> None:
 
 
 def quarters(values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the rows of each quarter of a column of numbers, by value."""
-    if not np.isfinite(values).all():
-        raise ValueError("the column to group by misses values: drop such rows, or fill them")
-    edges = np.unique(np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+    """Return the rows of each quarter of a column of numbers, by value, and those without one."""
+    if np.isinf(values).any():
+        raise ValueError("the column to group by holds infinity: drop such rows, or correct them")
+    empty = np.isnan(values)
+    edges = np.unique(np.quantile(values[~empty], [0, 0.25, 0.5, 0.75, 1]))
     place = np.clip(np.searchsorted(edges, values, side="left"), 1, len(edges) - 1)
     names = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
-    return {name: np.flatnonzero(place == k + 1) for k, name in enumerate(names)}
+    members = {n: np.flatnonzero((place == k + 1) & ~empty) for k, n in enumerate(names)}
+    return members | ({EMPTY: np.flatnonzero(empty)} if empty.any() else {})

@@ -38,7 +38,12 @@ class Affine(Calibrator):
         x = self.features(logits)
         weight = self.weight.to(x.dtype)
         bias = self.bias.to(logits.dtype)
-        return x @ weight.T + bias if self.full else x * weight + bias
+        if not self.full:
+            return x * weight + bias
+        if not torch.is_autocast_enabled(x.device.type):
+            return x @ weight.T + bias
+        with torch.autocast(x.device.type, enabled=False):  # which would round W x to bfloat16
+            return x @ weight.T + bias
 
     def least_rows(self, classes: int) -> int:
         """Return the number of free parameters; 2 rows are enough with a penalty."""

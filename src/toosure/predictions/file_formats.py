@@ -38,7 +38,9 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise ValueError("no such file" if path.suffix else "no such file or run folder")
     if path.is_dir():
-        raise ValueError("is a folder, and a file is needed")
+        of_run = (path / "predictions.npz").is_file()
+        remedy = f": give {path / 'predictions.npz'} and a --split, as test" if of_run else ""
+        raise ValueError(f"is a folder, and a file is needed{remedy}")
     if not path.is_file():
         raise ValueError("is a pipe or a device: save what it gives to a file first")
     if not path.stat().st_size:

@@ -87,7 +87,7 @@ def test_noise_alone_moves_the_actuator_by_less_than_a_tenth():
     ends = moved_by_noise(0.03 / math.sqrt(2))
     assert np.mean(np.abs(ends) < math.log(1.1)) >= 0.95
 
-    # sd = s sqrt(E[z^2; |z| > 2] * the sum of squared gains), as docs/control.md says.
+    # sd = s sqrt(E[z^2; |z| > 2] * the sum of squared gains), as docs/method.md says.
     gains = [Integrator().gain_at((look + 1) / 88) for look in range(88)]
     expected = 0.03 / math.sqrt(2) * math.sqrt(0.2615 * np.square(gains).sum())
     assert ends.std() == pytest.approx(expected, rel=0.15)
@@ -165,7 +165,7 @@ def end_of_run(**settings):
     """The mean error at the end of 200 runs of 115 looks, whose disturbance rises in the last 23.
 
     It rises by .05. The split has an error of its own, s = .02, and the weights jitter at a large
-    rate; the settings of benchmark runs, as docs/control.md has them.
+    rate; the settings of benchmark runs, as docs/method.md has them.
     """
     ends = []
     for seed in range(200):

@@ -36,6 +36,7 @@ COMPARED = (  # metric, n, true error: what the methods are compared on
     ("ece", 5_000, 0.0),
     ("ece", 5_000, 0.1),
     ("adaptive_ece", 500, 0.0),
+    ("rmsce", 30, 0.1),
     ("rmsce", 500, 0.0),
     ("mce", 500, 0.0),
     ("mce", 500, 0.1),

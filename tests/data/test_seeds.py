@@ -21,5 +21,6 @@ def test_streams_keep_their_numbers():
         "RANK": 5,
         "BATCH_NORM": 7,
         "RETURNED_CONTROL_SPLIT": 8,
+        "BATCH_NORM_EXAMPLES": 9,
     }
     assert derive_seed(0, RunStream.CONTROL_SPLIT) == derive_seed(0, 4)

@@ -144,6 +144,21 @@ def test_an_average_is_refreshed_with_examples_of_every_class():
         assert abs(float(norm.running_var) - 1.25) < 0.15
 
 
+def test_an_average_has_the_other_buffers_of_the_network():
+    """Spectral norm divides by u^T W v, of vectors that follow the weights in training."""
+    layer = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10))
+    model = nn.Sequential(nn.Flatten(), layer).train()
+    averages = Averages(RunConfig(average="ema", steps=5), model, None, DATA)
+
+    with torch.no_grad():
+        layer.parametrizations.weight.original.normal_()
+    for _ in range(50):
+        model(DATA.train.x)
+    averages.load([p.detach() for p in model.parameters()], 64)
+    x = DATA.val.x
+    torch.testing.assert_close(averages.copy.eval()(x), model.eval()(x))
+
+
 def test_refreshing_draws_no_random_numbers():
     """Dropout before BatchNorm would draw those of training, which would then depend on rows."""
     model = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(3)).train()

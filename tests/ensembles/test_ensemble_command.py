@@ -97,6 +97,28 @@ def test_one_member_twice_changes_nothing():
     assert result.members[0].nll_gain == pytest.approx(0, abs=1e-12)
 
 
+def test_rows_of_one_image_are_resampled_together_in_the_mixture(tmp_path):
+    """As those of each member are: they are alike, and a mixture of them is, too."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.arange(400) // 20
+    labels = (torch.rand(20, generator=generator) < 0.5).long()[images]
+    for name in ("a", "b"):
+        logits = 2 * torch.randn(20, 2, generator=generator)[images]
+        of_row = {"labels": labels, "image_of_row": images}
+        np.savez(tmp_path / f"{name}.npz", logits=logits, **of_row)
+
+    output = tmp_path / "mixture.npz"
+    done = call(tmp_path / "a.npz", tmp_path / "b.npz", "-o", output, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["groups"] == 20
+    low, high = found["intervals"]["accuracy"]
+    assert high - low > 0.2  # of 400 single rows 0.1
+
+    read = read_predictions(output)
+    assert read.group_name == "image" and torch.equal(read.groups, images)
+
+
 def test_members_of_other_rows_or_classes_are_no_ensemble():
     logits, labels = torch.randn(30, 3), torch.arange(30) % 3
     rows = replace(from_logits(logits, labels), extras={"id": np.arange(30)})

@@ -19,6 +19,7 @@ from toosure.evaluate.result import Evaluation
 from toosure.metrics import ece_from_confidence, nll
 from toosure.predictions import Predictions, from_logits
 from toosure.predictions.labels import numbered_otherwise
+from toosure.runs.row_units import UNITS, unit_array
 
 Split = str  # "test", "val", "shift", or "" where a file holds one set of rows
 
@@ -70,6 +71,7 @@ class Ensemble:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what a file holds that `toosure evaluate` reads: log-probabilities and labels.
 
+        Where rows have one, also the sequence, image or example of each.
         Members of one output each make one logit. Labels count from 0; names that are other numbers
         would not agree with them, and are left out.
         """
@@ -80,6 +82,9 @@ class Ensemble:
             logits = one_column(predictions.logits) if predictions.binary else predictions.logits
             content[f"{prefix}logits"] = logits.cpu().numpy()
             content[f"{prefix}labels"] = predictions.labels.cpu().numpy()
+            if predictions.groups is not None:
+                unit = predictions.group_name if predictions.group_name in UNITS else "example"
+                content[unit_array(split, unit)] = predictions.groups.cpu().numpy()
             if predictions.names and not numbered_otherwise(predictions.names):
                 content["class_names"] = np.array(predictions.names)
         return content
@@ -154,8 +159,16 @@ def mixture(members: Mapping[str, Predictions]) -> Predictions:
 
     predictions = from_logits(log_mean_probability(torch.stack(logits)), as_labels(first))
     binary = all(each.binary for each in members.values())
-    source = f"mixture of {len(names)}"
-    return replace(predictions, names=first.names, source=source, binary=binary)
+    # They are of the same rows, and one member may say more of them.
+    grouped = next((each for each in members.values() if each.groups is not None), first)
+    return replace(
+        predictions,
+        names=first.names,
+        source=f"mixture of {len(names)}",
+        binary=binary,
+        groups=grouped.groups,
+        group_name=grouped.group_name,
+    )
 
 
 def member_rows(

@@ -58,7 +58,8 @@ def confidence_interval(
     high end takes the first. The low end takes the second where chance explains the gap, and is 0
     where labels drawn from the probabilities show such an error. The interval always holds the
     value. It covers as often as it says or more often, at the price of width (docs/metrics.md),
-    except for `mce` where several bins share the largest gap.
+    except for `mce` where several bins share the largest gap, and for `rmsce` of few rows: with 30
+    it held a true error of 0.1 in 88 % of 300 sets.
 
     `debiased_ece` estimates the same error as `ece` and has its interval. `mmce`, a length, bounds
     its bias likewise (unless `weighted`). `dece`, `sece` and `kde_ece` have no such bound: their

@@ -30,7 +30,8 @@ class Averages:
 
     An average is loaded into a copy of the network. Its BatchNorm statistics are computed anew from
     augmented training examples: the statistics of the raw weights do not fit an average, and images
-    without the black border of a crop do not fit the weights.
+    without the black border of a crop do not fit the weights. Other buffers, such as the vectors of
+    spectral norm, are those of the raw network.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Averages:
         self.seed = config.seed
         self.data = data
         self.weights = list(model.parameters())  # of the raw network
+        self.model = model
         self.copy = deepcopy(model)
         self.predictor = predictor_of(self.copy, objective)
 
@@ -85,6 +87,8 @@ class Averages:
     def load(self, weights: Sequence[Tensor], examples: int) -> None:
         """Put weights into the copy of the network, and refresh its BatchNorm statistics."""
         torch._foreach_copy_(list(self.copy.parameters()), list(weights))
+        for name, buffer in self.model.named_buffers():
+            self.copy.get_buffer(name).copy_(buffer)
         refresh_statistics(self.copy, self.predictor, self.training_batches(examples))
 
     def training_batches(self, examples: int) -> Iterator[Tensor]:

@@ -255,7 +255,7 @@ def test_names_of_two_classes(tmp_path):
     assert (by_column.names, by_column.labels.tolist()) == (("ham", "spam"), Y.tolist())
 
     path = table(tmp_path / "b.csv", {"y_score": P1, "label": labels})
-    with pytest.raises(ValueError, match=r"--classes CLASS_0,CLASS_1$"):
+    with pytest.raises(ValueError, match=r"--classes CLASS_0,CLASS_1\b.* --classes ham,spam$"):
         read_predictions(path)
     named = read_predictions(path, classes=["ham", "spam"])
     assert named.labels.tolist() == Y.tolist()

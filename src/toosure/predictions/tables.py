@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from toosure.predictions.binary_hint import binary_hint
 from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
 from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
-    by_name_note,
     by_position,
     class_numbers,
     flat,
@@ -22,19 +22,18 @@ from toosure.predictions.labels import (
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
-    Kind,
     Predictions,
     from_confidence,
     from_logits,
     from_probs,
 )
+from toosure.predictions.read_note import labels_read, scores_read
 from toosure.predictions.row_groups import check_group_name, group_array, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
 from toosure.predictions.truth_words import (
     BOOLEANS,
     POSITIVE,
     parse_booleans,
-    word_of_class_one,
 )
 from toosure.predictions.usual_names import (
     CORRECT,
@@ -50,11 +49,6 @@ from toosure.predictions.usual_names import (
 )
 
 CLASS_ZERO = re.compile(r"(?i)(p|prob|probs|proba|probability|class)[_ .:\-]?0")
-KIND_WORDS: dict[Kind, str] = {
-    "logits": "logit",
-    "probs": "probability",
-    "confidence": "confidence",
-}
 
 
 def text_columns(names: Sequence[str], options: ReadOptions) -> list[str]:
@@ -69,6 +63,18 @@ def text_columns(names: Sequence[str], options: ReadOptions) -> list[str]:
 
 
 def from_table(columns: Columns, options: ReadOptions) -> Predictions:
+    """Take a table; where it cannot be read, name the options if it looks like a binary one."""
+    try:
+        return read_table(columns, options)
+    except ValueError as error:
+        hint = binary_hint(columns, options)
+        complete = options.label and options.columns and options.classes
+        if complete or not hint:
+            raise
+        raise ValueError(f"{error}. Or all at once, {hint}") from error
+
+
+def read_table(columns: Columns, options: ReadOptions) -> Predictions:
     """Take a table: scores by class and labels, or confidences and whether each was correct."""
     if options.split:
         raise ValueError("--split chooses arrays of .npz and .pt; a table has none")
@@ -216,32 +222,6 @@ def shown_names(
     if options.classes or len(own_names) != len(class_names) or not are_numbers:
         return class_names
     return own_names
-
-
-def scores_read(kind: Kind, chosen: Sequence[str], width: int, class_names: Sequence[str]) -> str:
-    """Say which columns were read as scores, of what kind, and of one column of which class."""
-    word = KIND_WORDS[kind]
-    if len(chosen) == 1 and width > 1:
-        return f"{width} {word} columns from {chosen[0]!r}"
-    if len(chosen) == 1:
-        named = f" ({class_names[1]})" if len(class_names) == 2 else ""
-        return f"one {word} column {chosen[0]!r} of class 1{named}"
-    return f"{len(chosen)} {word} columns {listed_columns(chosen)}"
-
-
-def labels_read(
-    label: str | None, labels: np.ndarray, class_names: Sequence[str], binary: bool
-) -> str:
-    """Return where labels come from, and what they mean if that is not obvious."""
-    if label is None:
-        return "no labels"
-    meant = by_name_note(class_names)
-    if by_position(labels, class_names):
-        meant = f"0 is {class_names[0]}, 1 is {class_names[1]}"
-        meant += ", and so on" if len(class_names) > 2 else ""
-    if binary and not class_names and (one := word_of_class_one(labels)):
-        meant = f"{one!r} is class 1"
-    return f"labels from {label!r}" + (f" ({meant})" if meant else "")
 
 
 def check_positive_second(labels: np.ndarray, names: Sequence[str], chosen: Sequence[str]) -> None:

@@ -1,0 +1,65 @@
+"""Name at once all the options that a table of a binary classifier needs."""
+
+import numpy as np
+
+from toosure.predictions.columns import Columns, is_score
+from toosure.predictions.labels import flat
+from toosure.predictions.missing_labels import MISSING
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.spellings import spellings_of, without_fraction
+from toosure.predictions.truth_words import BOOLEANS
+from toosure.predictions.usual_names import CORRECT, PREDICTED, SCORES
+
+
+def binary_hint(columns: Columns, options: ReadOptions) -> str:
+    """Return the options for a table with one column of probabilities and one of two labels.
+
+    Empty where several columns may be either, or labels are missing. Class 1 is the label whose
+    rows have the higher probabilities, and the hint says that this is a guess.
+
+    >>> risk, sick = np.array([0.1, 0.9, 0.8]), np.array(["no", "ill", "ill"])
+    >>> binary_hint({"risk": risk, "age": np.array([1, 2, 3]), "state": sick}, ReadOptions())
+    "if 'risk' is the probability of ill: --label-column state --columns risk --classes no,ill"
+    """
+    scores = [options.columns[0]] if len(options.columns) == 1 else probability_columns(columns)
+    labels = [options.label] if options.label else two_valued_columns(columns, options.groups)
+    if len(scores) != 1 or len(labels) != 1 or {scores[0], labels[0]} - set(columns):
+        return ""
+    score, label = scores[0], labels[0]
+
+    if is_score(columns[label]):
+        return ""
+    spelled = np.array([without_fraction(text) for text in spellings_of(flat(columns[label]))])
+    classes = np.unique(spelled).tolist()
+    words = {name.lower() for name in classes}
+    if len(classes) != 2 or score not in probability_columns(columns) or words & set(MISSING):
+        return ""
+
+    asked = f"--label-column {label} --columns {score}"
+    if {BOOLEANS.get(word) for word in words} == {True, False}:  # 0 and 1, no and yes
+        return f"if {score!r} is the probability of class 1: {asked}"
+    means = [float(np.mean(columns[score][spelled == name])) for name in classes]
+    zero, one = classes if means[0] <= means[1] else reversed(classes)
+    equals = "=" if zero.startswith("-") else " "
+    return f"if {score!r} is the probability of {one}: {asked} --classes{equals}{zero},{one}"
+
+
+def probability_columns(columns: Columns) -> list[str]:
+    """Return the columns of numbers in [0, 1], but not confidences and hits."""
+    others = (*CORRECT, *SCORES["confidence"])
+    return [
+        name
+        for name, values in columns.items()
+        if values.ndim == 1 and len(values) and name.lower() not in others
+        if is_score(values) and values.min() >= 0 and values.max() <= 1
+    ]
+
+
+def two_valued_columns(columns: Columns, groups: str | None) -> list[str]:
+    """Return the columns that hold two different values, in every row one of them."""
+    return [
+        name
+        for name, values in columns.items()
+        if values.ndim == 1 and name != groups and name.lower() not in PREDICTED
+        if len(spelled := np.unique(values.astype(str))) == 2 and "" not in spelled
+    ]

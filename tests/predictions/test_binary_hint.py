@@ -1,0 +1,58 @@
+"""A table of a binary classifier that cannot be read: the error names all options at once."""
+
+import re
+
+import numpy as np
+import pytest
+
+from toosure.predictions import read_predictions
+
+ROWS = ["id,age,risk,diagnosis"]
+ROWS += [f"{100 + i},{30 + i},{(i % 10) / 10 + 0.05:.2f},{'bm'[i % 10 > 4]}" for i in range(40)]
+
+
+def written(tmp_path, rows=ROWS):
+    path = tmp_path / "predictions.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def arguments(message):
+    """Return the options of a hint as arguments of `read_predictions`."""
+    given = dict(re.findall(r"--([a-z-]+) (\S+)", message.split("all at once")[1]))
+    classes = tuple(given["classes"].split(",")) if "classes" in given else ()
+    return {"label": given["label-column"], "columns": (given["columns"],), "classes": classes}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"label": "diagnosis"}, {"label": "diagnosis", "columns": ("risk",)}],
+    ids=["nothing said", "label said", "label and column said"],
+)
+def test_the_hint_reads_the_file(tmp_path, options):
+    path = written(tmp_path)
+    with pytest.raises(ValueError, match="if 'risk' is the probability of m:") as error:
+        read_predictions(path, **options)
+
+    predictions = read_predictions(path, **arguments(str(error.value)))
+    assert predictions.labels.tolist() == [int(i % 10 > 4) for i in range(40)]
+    assert predictions.names == ("b", "m")
+
+
+def test_labels_that_say_what_they_are_need_no_classes(tmp_path):
+    rows = [ROWS[0]] + [row.replace(",b", ",0").replace(",m", ",1") for row in ROWS[1:]]
+    with pytest.raises(ValueError, match="all at once") as error:
+        read_predictions(written(tmp_path, rows))
+    assert "--classes" not in str(error.value)
+    predictions = read_predictions(tmp_path / "predictions.csv", **arguments(str(error.value)))
+    assert np.mean(predictions.labels.numpy()) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("extra", "value"), [("sex", "fm"), ("other_risk", ("0.1", "0.2"))], ids=["labels", "scores"]
+)
+def test_nothing_is_guessed_among_several(tmp_path, extra, value):
+    rows = [f"{row},{value[i % 2] if i else extra}" for i, row in enumerate(ROWS)]
+    with pytest.raises(ValueError, match="no column 'label'") as error:
+        read_predictions(written(tmp_path, rows))
+    assert "all at once" not in str(error.value)

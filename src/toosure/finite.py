@@ -37,3 +37,10 @@ def is_finite_number(value: object) -> TypeGuard[float]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value)
+
+
+def finite_number(value: object) -> float:
+    """Return a finite number; raise ValueError on anything else."""
+    if not is_finite_number(value):
+        raise ValueError(f"not a finite number: {value!r}")
+    return float(value)

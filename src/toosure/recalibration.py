@@ -65,12 +65,7 @@ def recalibrate(
 
     before = fit if judge is None else judge
     outputs = choice.held_out if judge is None else choice.calibrator(rows_of(judge)[0])
-    after = replace(
-        from_logits(outputs, rows_of(before)[1]),
-        source=before.source,
-        binary=before.binary,
-        groups=before.groups,
-    )
+    after = with_logits(before, outputs)
 
     bootstrap: Resampling = {"level": level, "seed": seed, "samples": 1000}
     hits_gained = after.correct.double() - before.correct.double()
@@ -99,6 +94,16 @@ def recalibrate(
         top_gap_after=top_gap,
         classes=logits.shape[1],
         zeros=labels_at_zero(before),
+    )
+
+
+def with_logits(predictions: Predictions, logits: Tensor) -> Predictions:
+    """Return predictions with calibrated logits: of the same rows, with the same labels."""
+    return replace(
+        from_logits(logits, rows_of(predictions)[1]),
+        source=predictions.source,
+        binary=predictions.binary,
+        groups=predictions.groups,
     )
 
 
@@ -179,7 +184,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     logits, labels = rows_of(predictions)
     if calibrator.needs_every_class:  # others treat all classes alike
         check_same_classes(calibrator.class_names, predictions, "the calibrator")
-    calibrator.check_outputs(logits, outputs_of(predictions))
+    calibrator.check_outputs(logits, kind_of_outputs(predictions))
     try:
         outputs: Tensor = calibrator(logits.double())
     except ValueError as error:
@@ -239,8 +244,8 @@ def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) 
     return estimate_of(mean_over_groups(change, groups, level, seed, GROUP_SAMPLES))
 
 
-def outputs_of(predictions: Predictions) -> Outputs:
-    """Return the kind of the predictions in words."""
+def kind_of_outputs(predictions: Predictions) -> Outputs:
+    """Return what a file of predictions held: logits or probabilities."""
     return "logits" if predictions.probs is None else "probs"
 
 

@@ -40,6 +40,15 @@ def listed(names: Iterable[str], show: int = 5) -> str:
     return between.join(names[:show]) + rest if names else "nothing"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the error's name if it has none.
+
+    >>> first_line(ValueError("too small\\nat least 1")), first_line(KeyboardInterrupt())
+    ('too small', 'KeyboardInterrupt')
+    """
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def size_text(count: int) -> str:
     """Return a number of bytes as people write it.
 

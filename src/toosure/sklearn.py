@@ -135,7 +135,7 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def checks_of(X: Any) -> dict[str, Any]:
-    """Return how scikit-learn shall check rows: a table has columns, texts and images have none."""
+    """Return options of scikit-learn's check: a table has columns, texts and images have none."""
     axes = np.ndim(X) if isinstance(X, list | tuple) else getattr(X, "ndim", 2)
     return ANY_ROWS if axes == 2 else ANY_ROWS | NOT_A_TABLE
 

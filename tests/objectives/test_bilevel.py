@@ -347,7 +347,7 @@ def test_the_row_tells_of_the_gammas_and_of_their_collapse():
     row = objective.report()
     assert 0 < row["objective/gamma_min"] <= row["objective/gamma_mean"]
     assert row["objective/gamma_collapsed"] == 0 and row["objective/meta_gradient"] > 0
-    objective.note(torch.full((16,), 4.999))
+    objective.store_summary(torch.full((16,), 4.999))
     with pytest.warns(UserWarning, match="gamma-net has collapsed: 100%"):
         assert objective.report()["objective/gamma_collapsed"] == 1
     assert objective.report()["objective/gamma_at_bound"] == 1  # and it warns once

@@ -163,7 +163,7 @@ def test_a_warning_where_gamma_moves_on_noise_and_only_there():
     def row(gamma, numbers):
         for number in numbers:
             objective.signal.add(torch.tensor(number))
-        objective.note(torch.full((16,), gamma))
+        objective.store_summary(torch.full((16,), gamma))
         return objective.report()
 
     row(1.0, (1.0, -1.0) * 40)  # the first row has none to compare with
@@ -192,7 +192,7 @@ def test_gammas_keep_to_both_bounds_and_start_where_told(most, limit):
 def test_a_collapse_to_the_lower_bound_is_seen():
     objective = GammaNet(meta=30, least=0.5)
     ready(objective)
-    objective.note(torch.full((16,), 0.51))
+    objective.store_summary(torch.full((16,), 0.51))
     with pytest.warns(UserWarning, match="collapsed: 100%"):
         assert objective.report()["objective/gamma_at_bound"] == 1
 

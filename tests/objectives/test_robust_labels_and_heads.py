@@ -246,7 +246,7 @@ def test_rare_classes_are_scaled_up_in_the_loss():
     labels = torch.tensor([0, 0, 0, 1])
     objective = BalCAL(start=0.8)
     objective.make_head(model)
-    learned, fixed = objective.both(model, x)
+    learned, fixed = objective.logits_of_heads(model, x)
     scaled = fixed * torch.tensor([(2 / 3) ** 0.5, 2**0.5, 1.0])
     wanted = 0.8 * CE(learned, labels) + 0.2 * CE(scaled, labels)
     torch.testing.assert_close(objective(model, (x, labels, torch.ones(()).long())), wanted)
@@ -330,7 +330,7 @@ def test_prediction_is_made_in_the_model_s_mode():
         (lambda: ARAdaLS(groups=0), "groups >= 1"),
         (lambda: CCAT(share=2.0), "0 <= share <= 1"),
         (lambda: BalCAL(start=2.0), "0 <= start <= 1"),
-        (lambda: BalCAL().both(None, None), "call setup"),
+        (lambda: BalCAL().logits_of_heads(None, None), "call setup"),
     ],
 )
 def test_mistakes_say_what_to_do(make, words):

@@ -252,7 +252,7 @@ def test_a_mistake_in_somebodys_code_is_told_with_its_place(tmp_path):
 def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     from toosure.sweep import pool
 
-    monkeypatch.setattr(pool, "cores", lambda: 8)
+    monkeypatch.setattr(pool, "available_cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert [settings_of(0, CPU, n)["threads"] for n in (2, 3, 16)] == [4, 2, 1]
     assert settings_of(0, Runtime("cpu", threads=5), 4)["threads"] == 5
@@ -287,7 +287,7 @@ def test_decoders_share_the_cores(monkeypatch, tmp_path):
     draw_images(tmp_path / "images")
     (config,) = configs(data=[f"imagefolder:path={tmp_path / 'images'},size=8,stream=true"])
     monkeypatch.setattr(loading, "usable_cores", lambda: 8)
-    monkeypatch.setattr(pool, "cores", lambda: 8)
+    monkeypatch.setattr(pool, "available_cores", lambda: 8)
     assert [settings_of(0, CPU, n)["decoders"] for n in (2, 3, 16)] == [4, 2, 1]
 
     def decoders(runtime):

@@ -10,7 +10,7 @@ Inputs = Tensor | dict[str | int, Tensor]
 
 
 def called_with(model: nn.Module, inputs: Inputs) -> Any:
-    """Return what a model gives for inputs."""
+    """Call a model with inputs: one tensor, several in their order, or several by name."""
     if isinstance(inputs, Tensor):
         return model(inputs)
     by_place = [tensor for key, tensor in inputs.items() if isinstance(key, int)]

@@ -137,6 +137,7 @@ def write_rows(runs: "Sequence[Run]", kind: str, place: str) -> tuple[int, str]:
 
 
 def selected(out: Path, where: Sequence[str] | None) -> "list[Run]":
+    """Return the runs of a folder for which all conditions of `--where` hold."""
     from toosure.runs import find_runs, select
 
     try:
@@ -225,6 +226,7 @@ def folded(name: str, width: int) -> str:
 
 
 def cell(value: object) -> str:
+    """Return a number to four digits, or the beginning of a text."""
     from toosure.runs.regular_files import printable
 
     if isinstance(value, int | float):

@@ -191,7 +191,7 @@ class Search:
         return min(max(step, (1 + 0.9 * rtol) * self.low), 10 * self.low)
 
     def narrow(self, rtol: float) -> None:
-        """Bring the ends together."""
+        """Shrink the bracket to a relative width of `rtol`, by interpolation or halving."""
         widths = [math.inf, math.inf]
         while self.high - self.low > rtol * self.high and self.passes < MAX_PASSES:
             width = self.high - self.low

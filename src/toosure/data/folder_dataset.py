@@ -159,9 +159,8 @@ def streamed_dataset(
     held_out = files["train"].select(val_indices) if val else files.get("val")
     val_split = None
     if held_out is not None and len(held_out):
-        x = standardised(decode_all(held_out, reading), mean, std)
         indices = val_indices if val else torch.arange(len(held_out))
-        val_split = Split(x, held_out.labels, held_out.labels, indices)
+        val_split = split_in_memory(held_out, indices, mean, std, reading)
 
     return Dataset(
         train=Split(
@@ -179,6 +178,14 @@ def streamed_dataset(
         shift=splitting.shift,
         stream=split_on_disk(train, noisy, train_indices, mean, std, reading),
     )
+
+
+def split_in_memory(
+    files: LabelledFiles, indices: Tensor, mean: Tensor, std: Tensor, reading: DecodeOptions
+) -> Split:
+    """Make a split of images that are decoded now; its labels have no noise."""
+    x = standardised(decode_all(files, reading), mean, std)
+    return Split(x, files.labels, files.labels, indices)
 
 
 def split_on_disk(

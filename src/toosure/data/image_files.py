@@ -149,9 +149,13 @@ def start_worker(worker: int) -> None:
 
 def usable_cores() -> int:
     """Return how many cores this process may decode on, at most `MAX_DECODERS`."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return min(MAX_DECODERS, cores)
+    return min(MAX_DECODERS, available_cores())
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class StreamedBatches:

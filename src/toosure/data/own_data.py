@@ -13,7 +13,7 @@ Pair = tuple[Tensor, np.ndarray]  # inputs, and labels as they came
 
 
 def as_dataset(value: Any, source: str) -> Dataset:
-    """Return what a function of the user's made as a data set.
+    """Turn what a user's function returned into a data set.
 
     It may return a `Dataset`, a dict of pairs (inputs, labels) by "train", "val" and "test", or a
     tuple of pairs: (train, test) or (train, val, test). A map-style data set of torch is a pair

@@ -93,7 +93,7 @@ class MCDropout(Mixture):
             layer.learning = False
 
     def sampled(self, name: str, layer: nn.Module) -> nn.Module | None:
-        """Return what takes the place of one of the network's Dropout layers."""
+        """Return the layer that replaces one of the network's Dropout layers."""
         if not isinstance(layer, nn.Dropout | nn.Dropout2d):
             return None
         rate = layer.p if self.rate is None else self.rate

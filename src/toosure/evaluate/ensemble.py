@@ -69,7 +69,7 @@ class Ensemble:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what a file holds that `toosure evaluate` reads: log-probabilities and labels.
+        """Return the arrays of a file for `toosure evaluate`: log-probabilities and labels.
 
         Where rows have one, also the sequence, image or example of each.
         Members of one output each make one logit. Labels count from 0; names that are other numbers

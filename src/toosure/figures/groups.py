@@ -55,19 +55,9 @@ def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[
         members.setdefault(text, []).append(run)
         settings[text] = setting
 
-    configs = list(settings.values())
-    keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config)])
-    labels = [""] * len(configs)
-    for key in keys:
-        longer = list(labels)
-        for place, config in enumerate(configs):
-            if config.get(key) is not None:
-                longer[place] += ", " * bool(labels[place]) + setting_text(key, config)
-        values = {json.dumps(config.get(key)) for config in configs if config}
-        tells_more = len(set(longer)) > len(set(labels))
-        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in MEASURING_SETTINGS):
-            labels = longer
+    labels = setting_labels(list(settings.values()))
 
+    # A label that is empty, or that two groups share, gives way to the name of the first run.
     count = Counter(labels)
     firsts = [group[0] for group in members.values()]
     pairs = list(zip(labels, firsts, strict=True))
@@ -80,6 +70,25 @@ def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[
         names = [f"{label}, seed {run.config.get('seed')}" for run in group]
         groups.append(Group(label, tuple(group), tuple(names) if len(group) > 1 else (label,)))
     return groups
+
+
+def setting_labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a label for each config, longer by each setting in which they differ.
+
+    The optimizer is always named. What is measured is named only where nothing else differs.
+    """
+    labels = [""] * len(configs)
+    for key in dict.fromkeys([*FIRST, *(key for config in configs for key in config)]):
+        longer = list(labels)
+        for place, config in enumerate(configs):
+            if config.get(key) is not None:
+                longer[place] += ", " * bool(labels[place]) + setting_text(key, config)
+
+        values = {json.dumps(config.get(key)) for config in configs if config}
+        tells_more = len(set(longer)) > len(set(labels))
+        if tells_more or key == FIRST[0] or (len(values) > 1 and key not in MEASURING_SETTINGS):
+            labels = longer
+    return labels
 
 
 def without_seed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,15 +88,10 @@ def paths(group: Group, number: int, place: int, split: str, points: int) -> lis
 
     colour = PALETTE[place % len(PALETTE)]
     name = escape(group.names[number], quote=False)
+    meta = {"group": place, "split": split, "run": getattr(run, "id", run.name)}
     shared: dict[str, Any] = {
         "type": "scatter",
         "name": escape(group.label, quote=False),
-        "meta": {
-            "group": place,
-            "split": split,
-            "run": getattr(run, "id", run.name),
-            "key": "phase",
-        },
         "hovertemplate": f"{name}<br>{NAMES.get(split, split)}, step %{{customdata:,}}<br>"
         "sharpness %{x:.3g}, ECE %{y:.3g} points<extra></extra>",
     }
@@ -105,7 +100,8 @@ def paths(group: Group, number: int, place: int, split: str, points: int) -> lis
     return [
         shared
         | coordinates(step[shown], sharpness[shown], ece[shown])
-        | {"mode": "lines", "line": {"color": colour, "width": 1.4}, "opacity": 0.75},
+        | {"mode": "lines", "line": {"color": colour, "width": 1.4}, "opacity": 0.75}
+        | {"meta": meta | {"key": "phase"}},
         shared
         | coordinates(step[ends], sharpness[ends], ece[ends])
         | {
@@ -117,12 +113,13 @@ def paths(group: Group, number: int, place: int, split: str, points: int) -> lis
                 "opacity": 1,
                 "line": {"width": 0},
             },
-            "meta": shared["meta"] | {"key": "ends"},
+            "meta": meta | {"key": "ends"},
         },
     ]
 
 
 def coordinates(step: np.ndarray, sharpness: np.ndarray, ece: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the points of a path: sharpness, ECE in points, and the step for the hover text."""
     return {
         "x": sharpness.astype(np.float32),
         "y": (100 * ece).astype(np.float32),

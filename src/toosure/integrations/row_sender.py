@@ -135,7 +135,7 @@ class Names:
         self.taken: set[str] = set()
 
     def __getitem__(self, key: str) -> str:
-        """Return the name of a key."""
+        """Return the tracker's name of a key, the same each time."""
         if key not in self.names:
             parts = [self._part(part) for part in key.split("/")]
             name = "/".join(part for part in parts if part)[: self.longest] or "unnamed"

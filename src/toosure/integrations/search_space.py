@@ -122,6 +122,7 @@ def number_of(name: str, text: str) -> Alternative:
 
 
 def as_number(name: str, text: str) -> object:
+    """Read a value that was chosen, in the type of the setting `name` of a config."""
     if name == "batch" and text == "full":
         return None
     kind = get_type_hints(RunConfig)[name]

@@ -201,7 +201,7 @@ def _is_known_to_be(gamma: float | Tensor, number: int) -> bool:
 
 
 def _count(loss: nn.Module, labels: Tensor) -> Tensor | int:
-    """Return what torch's mean divides by: class weights of the labels that are not ignored."""
+    """Return the divisor of torch's mean: class weights of the labels that are not ignored."""
     ignored = getattr(loss, "ignore_index", None)
     weight = getattr(loss, "weight", None)
     if ignored is None and not isinstance(weight, Tensor):

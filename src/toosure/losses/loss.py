@@ -137,7 +137,7 @@ class Penalty(Loss):
         reduction_of([self, self.base])
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what is added, without its weight."""
+        """Return the penalty, (N,) or (), without its weight."""
         raise NotImplementedError
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -131,6 +131,8 @@ class _PairSumContext(Protocol):
 
 
 class _PairSum(torch.autograd.Function):
+    """Compute `pair_sum` by prefix sums, forth and back."""
+
     @staticmethod
     def forward(ctx: _PairSumContext, position: Tensor, weight: Tensor, bandwidth: float) -> Tensor:
         if not any(ctx.needs_input_grad):

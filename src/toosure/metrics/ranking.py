@@ -130,6 +130,7 @@ def accuracy_coverage_from_confidence(confidence: ArrayLike, correct: ArrayLike)
 
 
 def _coverage(score: Tensor, correct: Tensor) -> Coverage:
+    """Return the curve of checked scores and hits: accuracy of the k surest rows, for every k."""
     values, order = score.detach().sort(descending=True)
     hits = _share_ties(values, correct[order].double())
     k = torch.arange(1, len(values) + 1, dtype=torch.float64, device=values.device)

@@ -155,6 +155,7 @@ def build(
     width: int,
     dropout: float,
 ) -> ImageNetResNet:
+    """Check the settings and build the network; the stem "auto" goes by the size of the images."""
     channels, *sides = image_shape(inputs, "a ResNet")
     check_dropout(dropout)
     if stem not in STEMS:

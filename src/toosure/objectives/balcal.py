@@ -89,7 +89,7 @@ class BalCAL(SeededModule):
         """Return the adaptor's, which join the network's optimizer."""
         return iter(()) if self.adaptor is None else self.adaptor.parameters(recurse)
 
-    def both(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    def logits_of_heads(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of the learned and of the fixed head, (N, K) each."""
         if self.adaptor is None:
             raise ValueError("balcal needs a second head: call setup(model, data)")
@@ -104,8 +104,8 @@ class BalCAL(SeededModule):
 
     def forward(self, model: nn.Module, prepared: tuple[Tensor, ...]) -> Tensor:
         x, labels, unseen = prepared
-        learned, fixed = self.both(model, x)
-        self.note(learned, fixed, labels, unseen)
+        learned, fixed = self.logits_of_heads(model, x)
+        self.store_logits(learned, fixed, labels, unseen)
 
         scaled = fixed * column_scale(rows_of_all(labels), fixed.shape[1]).to(fixed.dtype)
         balance = self.balance.clone()  # epoch_end may change it before the pass back
@@ -114,7 +114,7 @@ class BalCAL(SeededModule):
         return loss
 
     @torch.no_grad()
-    def note(self, learned: Tensor, fixed: Tensor, labels: Tensor, unseen: Tensor) -> None:
+    def store_logits(self, learned: Tensor, fixed: Tensor, labels: Tensor, unseen: Tensor) -> None:
         """Store the logits of this batch for the end of the epoch, once per step."""
         learned, fixed, labels = (rows_of_all(rows) for rows in (learned, fixed, labels))
         keep = self.seen.shape[1]
@@ -136,7 +136,7 @@ class BalCAL(SeededModule):
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return the mixed logits."""
-        learned, fixed = self.both(model, x)
+        learned, fixed = self.logits_of_heads(model, x)
         return self.balance * learned + (1 - self.balance) * fixed
 
     def report(self) -> dict[str, float]:

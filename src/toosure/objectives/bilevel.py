@@ -201,7 +201,7 @@ class Bilevel(SeededModule):
             # A copy, because the values may be views of what the next meta-step changes in place.
             with torch.no_grad():
                 values = self.values(model, features, x, labels).clone()
-        self.note(values)
+        self.store_summary(values)
         return (x, labels, values, FirstPass(model, logits)) if for_loss else (x, labels, values)
 
     @torch.no_grad()
@@ -224,7 +224,7 @@ class Bilevel(SeededModule):
         self.stored.push(features, labels)
         return self.stored.features, self.stored.labels
 
-    def note(self, values: Tensor) -> None:
+    def store_summary(self, values: Tensor) -> None:
         """Store what `report` returns about the values."""
 
     def forward(self, model: nn.Module, prepared: Prepared) -> Tensor:

@@ -178,7 +178,7 @@ class GammaNet(Bilevel):
     def assign(self, values: Tensor) -> None:
         self.focal.gamma = values
 
-    def note(self, values: Tensor) -> None:
+    def store_summary(self, values: Tensor) -> None:
         highest = math.inf if self.most is None else self.most
         edge = EDGE * ((self.start if self.most is None else self.most) - self.least)
         outside = (values < self.least + edge) | (values > highest - edge)

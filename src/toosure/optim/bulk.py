@@ -129,7 +129,7 @@ class BulkSGD(Wrapper):
         return loss
 
     def _parameters(self) -> list[Tensor]:
-        """Return those that learn; a tracker follows none that were frozen when it was built."""
+        """Return the parameters that learn; a tracker follows none that were frozen before it."""
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     def _checked_k(self) -> int:

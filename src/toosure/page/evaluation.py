@@ -32,10 +32,10 @@ def evaluation_page(result: Evaluation, by: Subgroups | None = None) -> str:
         class_table(result) if result.per_class else "",
         footer(result),
     ]
-    return page(f"{sentence} – {name_of(result)}", "\n".join(blocks))
+    return page(f"{sentence} – {source_name(result)}", "\n".join(blocks))
 
 
-def name_of(result: Evaluation) -> str:
+def source_name(result: Evaluation) -> str:
     """Return the source of the predictions."""
     return result.source or "predictions in memory"
 
@@ -43,7 +43,7 @@ def name_of(result: Evaluation) -> str:
 def headline(result: Evaluation) -> str:
     """Return the verdict and what it rests on."""
     judged = verdict(result)
-    return verdict_header(name_of(result), *judged, what_next(result, judged.kind))
+    return verdict_header(source_name(result), *judged, what_next(result, judged.kind))
 
 
 def what_next(result: Evaluation, kind: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toosure.finite import is_finite_number
+from toosure.finite import finite_number
 from toosure.page.half_intervals import PlusMinus, ValueInterval
 from toosure.runs import Run
 from toosure.runs.regular_files import printable
@@ -43,14 +43,14 @@ def kept_calibrator(name: str, record: object) -> KeptCalibrator | None:
         return KeptCalibrator(
             name=printable(name),
             note=note_of(record),
-            n=int(number(record["n"])),
+            n=int(finite_number(record["n"])),
             ece=read_interval(record["before"], "ece"),
             ece_after=read_interval(record["after"], "ece"),
             nll=read_interval(record["before"], "nll").value,
             nll_after=read_interval(record["after"], "nll").value,
             ece_change=read_interval(record, "ece_change").plus_minus,
             accuracy_change=read_interval(record, "accuracy_change").plus_minus,
-            chance=number(record["chance"]),
+            chance=finite_number(record["chance"]),
         )
     except (AssertionError, KeyError, TypeError, ValueError):
         return None
@@ -62,15 +62,8 @@ def note_of(record: Mapping[str, Any]) -> str:
     return printable("; ".join(filter(None, [subject, str(record.get("note") or "")])))
 
 
-def number(value: object) -> float:
-    """Return a finite number, or raise."""
-    if is_finite_number(value):
-        return float(value)
-    raise ValueError("no number")
-
-
 def read_interval(record: Mapping[str, Any], key: str) -> ValueInterval:
     """Return value, low and high; NaN for ends that are not there."""
     value, low, high = record[key]
-    ends = [math.nan if end is None else number(end) for end in (low, high)]
-    return ValueInterval(number(value), ends[0], ends[1])
+    ends = [math.nan if end is None else finite_number(end) for end in (low, high)]
+    return ValueInterval(finite_number(value), ends[0], ends[1])

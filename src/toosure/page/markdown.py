@@ -83,6 +83,7 @@ def ranking_table(ranked_settings: Sequence[RankedSetting]) -> str:
 
 
 def difference_note(page: PageRuns, comparison: SettingComparison) -> str:
+    """Return what the table of differences shows, and what is in bold."""
     return (
         f"Against {without_tags(page.reference.label)} ({page.why_reference}), on {comparison.n:,} "
         f"{SPLITS[comparison.split]} examples; ± is half a 95 % interval. In bold: more than "

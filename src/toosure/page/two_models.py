@@ -63,7 +63,7 @@ def differences(result: Comparison) -> str:
 
 
 def word_of(row: Difference) -> str:
-    """Return what is shown of one number of the second."""
+    """Return whether the second is better in one number, in words."""
     if row.infinite:
         return "not compared"
     return {1: "better", -1: "worse", 0: "not shown to differ"}[row.direction]

@@ -50,7 +50,7 @@ class EnsembleTemperature(Calibrator):
         )
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        """Return log q."""
+        """Return log q, of the mixture of both softmaxes and the uniform distribution."""
         log_w = self.weights.log().to(logits.dtype)
         scaled = (logits / self.temperature.to(logits.dtype)).log_softmax(1)
         plain = logits.log_softmax(1)

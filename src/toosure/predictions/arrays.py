@@ -289,7 +289,7 @@ def left_out_note(arrays: Mapping[str, Any], *used: str | None) -> str:
 
 
 def described(predictions: Predictions) -> str:
-    """Return what kind of scores were read."""
+    """Return the kind of the scores in words, for the note on what was read."""
     if predictions.kind == "confidence":
         return "confidences"
     word = "probabilities" if predictions.kind == "probs" else "logits"

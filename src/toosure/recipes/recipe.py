@@ -220,7 +220,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A paper: its parts by name.
+    """A paper as parts: each a table or a figure with its runs and claims.
 
     `options` are the options of `toosure reproduce` that only some recipes take. With
     `several_data_sets`, `--data` may name several. `folder` is the default folder of its runs below

@@ -95,8 +95,3 @@ def printable(name: str) -> str:
         return name
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

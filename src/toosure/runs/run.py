@@ -10,12 +10,13 @@ from toosure.runs.array_file import READ_ERRORS, read_arrays
 from toosure.runs.files import is_locked, numbered_files
 from toosure.runs.json_text import read_json
 from toosure.runs.notebook import as_html
-from toosure.runs.regular_files import Signature, first_line, open_regular, printable, signature
+from toosure.runs.regular_files import Signature, open_regular, printable, signature
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.row_warnings import row_warnings
 from toosure.runs.snapshot import check_snapshot
 from toosure.runs.status import USUAL, damaged_files
 from toosure.runs.stored_folder import fetched_folder, is_claimed
+from toosure.sentences import first_line
 
 CACHED_FILES = {  # what was read of each file
     "config": "config",
@@ -120,7 +121,7 @@ class Run:
             return read_json(self.path / name, self.follow_links)
         except ValueError as error:
             self.unreadable_files[name] = first_line(error)
-            return {}
+        return {}
 
     @property
     def status(self) -> str:
@@ -174,13 +175,11 @@ class Run:
     @property
     def warnings(self) -> list[str]:
         """Warnings: an unusual end, damage, numbers that did not converge."""
-        warnings = []
-        if self.status not in USUAL:
-            warnings.append(self.ending)
+        warnings = [] if self.status in USUAL else [self.ending]
         for part in ("scaling", "calibrations", "shifts", "examples"):
             getattr(self, part)  # reading it shows whether it can be read
-        for name, reason in self.unreadable_files.items():
-            warnings.append(f"{name} cannot be read ({reason})")
+        unreadable = self.unreadable_files.items()
+        warnings += [f"{name} cannot be read ({reason})" for name, reason in unreadable]
         if self.validates_on_training_data:
             warnings.append(SAME_EXAMPLES)
         return warnings + row_warnings(self.columns, self.last)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toosure.finite import is_finite_number, json_ready
+from toosure.finite import finite_number, json_ready
 
 FILE = "shifts.json"
 AVERAGE_FILE = "shifts_{}.json"  # of an average of the weights, by its name
@@ -28,12 +28,13 @@ class Ood:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Ood":
-        """Read what `as_json` wrote."""
+        """Make the record of a set from what `as_json` returned."""
         scores = values["scores"]
+        known = [name for name in OOD_SCORES if name in scores]
         return cls(
             images=whole(values["images"]),
-            auroc={name: number(scores[name]["auroc"]) for name in OOD_SCORES if name in scores},
-            fpr95={name: number(scores[name]["fpr95"]) for name in OOD_SCORES if name in scores},
+            auroc={name: finite_number(scores[name]["auroc"]) for name in known},
+            fpr95={name: finite_number(scores[name]["fpr95"]) for name in known},
             note=str(values.get("note", "")),
             source=str(values.get("source", "")),
         )
@@ -95,7 +96,7 @@ class ShiftRecord:
             ood={str(name): Ood.of(ood) for name, ood in values.get("ood", {}).items()},
             seed=whole(values.get("seed", 0)),
             step=whole(values.get("step", 0)),
-            seconds=number(values.get("seconds", 0.0)),
+            seconds=finite_number(values.get("seconds", 0.0)),
             device=str(values.get("device", "")),
         )
 
@@ -195,14 +196,7 @@ def read_scores(values: Mapping[str, Any]) -> Scores:
     """Return the scores of one set; null becomes NaN."""
     written = {metric: values[metric] for metric in METRICS}
     written |= {metric: values[metric] for metric in AFTER_TEMPERATURE if metric in values}
-    return {metric: math.nan if v is None else number(v) for metric, v in written.items()}
-
-
-def number(value: object) -> float:
-    """Return a finite number; raise on anything else."""
-    if not is_finite_number(value):
-        raise ValueError(f"not a finite number: {value!r}")
-    return float(value)
+    return {metric: math.nan if v is None else finite_number(v) for metric, v in written.items()}
 
 
 def whole(value: object) -> int:

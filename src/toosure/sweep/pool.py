@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from toosure.data.image_files import MAX_DECODERS
+from toosure.data.image_files import MAX_DECODERS, available_cores
 from toosure.sweep.events import Event
 from toosure.sweep.jobs import Job, Jobs, RunOutcome, Sweep, is_finished
 from toosure.sweep.run_one import DataCache, run_one
@@ -212,7 +212,7 @@ EventQueue = queue.Queue[tuple[Worker, Event | None]]
 def settings_of(number: int, runtime: Runtime, count: int) -> dict[str, Any]:
     """Return the runtime of one worker: its share of the cores, and its GPU of several."""
     settings = {**asdict(runtime), "data_root": str(runtime.data_root)}
-    share = max(1, cores() // count)
+    share = max(1, available_cores() // count)
     if runtime.threads is None:
         settings["threads"] = min(torch.get_num_threads(), share)
     if runtime.decoders is None:
@@ -220,13 +220,6 @@ def settings_of(number: int, runtime: Runtime, count: int) -> dict[str, Any]:
     if runtime.device in (None, "cuda") and torch.cuda.device_count() > 1:
         settings["device"] = f"cuda:{number % torch.cuda.device_count()}"
     return settings
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def environment_of(threads: int) -> dict[str, str]:

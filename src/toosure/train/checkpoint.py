@@ -83,7 +83,7 @@ def load_checkpoint(folder: Path, with_rows: bool = False) -> tuple[dict[str, An
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:
-    """Return what a checkpoint holds, or None if it is damaged.
+    """Return the content of a checkpoint, or None if it is damaged.
 
     Its checksum is verified first. Only tensors and plain values are read (weights_only): a
     checkpoint cannot run code. Tensors are loaded onto the CPU; the caller moves them to the

@@ -12,13 +12,14 @@ from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.processes import Processes, join
 from toosure.runs import Run, RunWriter
+from toosure.sentences import first_line
 from toosure.shifts.record import AVERAGE_FILE
 from toosure.train.agreement import Agreement
 from toosure.train.check_settings import check_settings
 from toosure.train.code_hashes import code_changes
 from toosure.train.interrupt import Stop, interruptible
 from toosure.train.listener import ProgressListener
-from toosure.train.rank_zero import closed_run, first_line, open_run, raise_or_exit
+from toosure.train.rank_zero import closed_run, open_run, raise_or_exit
 from toosure.train.runtime import Runtime
 from toosure.train.shifts import JudgingStopped, judge_if_missing
 from toosure.train.training import Training

@@ -13,6 +13,7 @@ from toosure.processes import Processes
 from toosure.runs import Run, RunError, RunWriter
 from toosure.runs.files import write_json
 from toosure.runs.storage import local_folder
+from toosure.sentences import first_line
 from toosure.train.checkpoint import load_checkpoint
 
 Checkpoint = tuple[dict[str, Any] | None, str]  # what `load_checkpoint` returns
@@ -145,8 +146,3 @@ def exit_if_unreachable(processes: Processes) -> Iterator[None]:
         yield
     except RuntimeError as error:  # raised by torch.distributed
         raise exit_with("another has ended or does not answer", processes) from error
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or the error's name if it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -29,7 +29,11 @@ Observations = Mapping[str, Observation]  # by the name of the split
 
 
 class Measurer:
-    """Observe a network on its splits, and keep the state that the next observation needs."""
+    """Observe a network on its splits, and keep the state that the next observation needs.
+
+    Weights that FSDP2 shards are gathered up to `gather` parameters. Other settings go to each
+    `WatchedSplit`.
+    """
 
     def __init__(
         self,
@@ -40,17 +44,21 @@ class Measurer:
         test: Data | None,
         measure: Sequence[str],
         source: ExampleSource,
+        *,
+        processes: Processes = ALONE,
+        gather: int = MAX_GATHERED,
         **settings: Any,
     ) -> None:
         self.device = device_of(model)
-        processes = settings.get("processes", ALONE)
+        settings["processes"] = processes
         check_objective(objective, measure)
         check_sharded(model, processes)
-        weights = GatheredWeights(model, measure, settings.pop("gather", MAX_GATHERED))
+        weights = GatheredWeights(model, measure, gather)
         self.gathered = weights.gathered
         self.marks = weights.marks  # entries of every row about it
         model = model if self.gathered is None else self.gathered.model
         measure = weights.measure
+
         predictor = predictor_of(model, objective)
         source.reader.learn_from(model, ignored_label(loss))
         source.is_example = partial(is_example, model, self.device)

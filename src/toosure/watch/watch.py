@@ -102,25 +102,18 @@ class Watch:
         model = without_ddp(model)
         curvature = with_names(curvature, model)
         self.processes = processes = processes_of(processes, device_of(model))
-
         self.report = getattr(objective, "report", None)
-        self.before_row: Callable[[int], None] | None = None  # called with the step of a row
+        self.before_row: Callable[[int], None] = lambda step: None  # called with a row's step
         self.steps = 0
         self.latest_numbers: dict[str, Any] = {}  # those given to the last step
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
-
         # A copy of the weights can be measured later; but a budget needs the cost of a row at once.
         can_wait = defer and budget is None and processes.count == 1
         weights = copy_weights(model, loss, objective, rho) if can_wait else None
         if weights is not None:
-            model = weights.model
-            loss = weights.loss
-            rho = weights.kept_rho
-
-        hashes = not isinstance(run, RunWriter)  # our own loop knows its examples by the config
-        source = ExampleSource(inputs, labels, examples, seed, hashes)
+            model, loss, rho = weights.model, weights.loss, weights.kept_rho
         self.measurer = Measurer(
             model,
             loss,
@@ -128,7 +121,7 @@ class Watch:
             {"train": train, "val": val},
             test,
             self.measures,
-            source,
+            ExampleSource(inputs, labels, examples, seed, not isinstance(run, RunWriter)),
             eps=eps,
             bins=bins,
             rho=rho,
@@ -136,7 +129,6 @@ class Watch:
             **curvature,
         )
         self.splits = self.measurer.splits
-
         self.stopwatch = Stopwatch()
         best = self.measurer.best
         self.sink = RowSink(self, run, config, resume is not None, processes.first, best)
@@ -147,11 +139,7 @@ class Watch:
         self.maker = make_row_maker(
             self.measurer, self.sink, self.stopwatch, notify, defer, weights, flush_early
         )
-        try:
-            self._begin(resume, start or {})
-        except BaseException:
-            self.sink.abandon()
-            raise
+        self._begin(resume, start or {})
 
     @classmethod
     def of(cls, model: nn.Module, train: Data, val: Data | None = None, **options: Any) -> "Watch":
@@ -162,13 +150,17 @@ class Watch:
         return cls(model, options.pop("loss", None), train, val, **options)
 
     def _begin(self, resume: Mapping[str, Any] | None, start: Mapping[str, Any]) -> None:
-        """Go on from a state, or measure step 0 if that is due, and note it in the folder."""
-        if resume is not None:
-            self.load_state_dict(resume)
-        self.sink.begin(self.measurer.device, self.steps, self.measurer.notes)
-        if resume is None and (not self.spacing.at or 0 in self.spacing.at):
-            self.measure(**start)
-            self.maker.advance()  # now: the first one is slow, and should not delay later steps
+        """Go on from a state, or measure step 0 if that is due; after an error free the folder."""
+        try:
+            if resume is not None:
+                self.load_state_dict(resume)
+            self.sink.begin(self.measurer.device, self.steps, self.measurer.notes)
+            if resume is None and (not self.spacing.at or 0 in self.spacing.at):
+                self.measure(**start)
+                self.maker.advance()  # now: the first one is slow, and must not delay later steps
+        except BaseException:
+            self.sink.abandon()
+            raise
 
     def __enter__(self) -> "Watch":
         return self
@@ -217,8 +209,7 @@ class Watch:
         if self.spacing.budget is None:
             return self.spacing.due(self.steps)
         due = self.spacing.due(self.steps, self.stopwatch.spent())
-        (agreed,) = self.processes.any(due and self.processes.first)
-        return bool(agreed)
+        return self.processes.any(due and self.processes.first)[0]
 
     def measure(self, **numbers: Any) -> Row:
         """Measure now and keep the row, with a snapshot if one is due.
@@ -234,8 +225,7 @@ class Watch:
         snapshot_due = self.steps >= self.snapshot_from
         if snapshot_due:
             self.snapshot_from = next_snapshot(self.steps)
-        if self.before_row is not None:
-            self.before_row(self.steps)
+        self.before_row(self.steps)
         row: Row = {"step": self.steps, **numbers, **self.measurer.marks}
         if self.report is not None:
             self.maker.add_report(row, self.report)
@@ -244,11 +234,9 @@ class Watch:
         return row
 
     def _check(self, numbers: Mapping[str, Any]) -> None:
-        """Raise if the watch was closed, or on numbers that a row cannot hold."""
         if self.closed:
             raise ValueError(
-                "this watch was closed: to go on, make another, Watch(..., "
-                "resume=watch.state_dict())"
+                "this watch was closed: go on with another, Watch(..., resume=watch.state_dict())"
             )
         check_numbers(numbers)
 

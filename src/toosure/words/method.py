@@ -209,6 +209,7 @@ def methods(kind: str) -> Iterator[Method]:
 
 
 def table_of(kind: str) -> dict[str, str]:
+    """Return the names and places of the methods of a kind; raise if there is no such kind."""
     if kind not in TABLES:
         known = ", ".join(TABLES)
         hint = did_you_mean(kind, TABLES, ".")

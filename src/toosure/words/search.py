@@ -234,5 +234,5 @@ def examples_of(word: SearchWord) -> Iterator[str]:
 
 
 def chooser(chosen: str, example: str) -> Choose:
-    """Return what chooses an example of one domain, and the first of each other."""
+    """Return a function that chooses `example` of one domain, and the first of each other."""
     return lambda name, domain: example if name == chosen else domain.examples[0]

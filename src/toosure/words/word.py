@@ -42,7 +42,7 @@ class Word:
         return self.name + separator + ",".join(items)
 
     def value(self, name: str) -> Any:
-        """Return what a setting is: the given value, or the default.
+        """Return the value of a setting: the given one, or the default.
 
         >>> parse("optimizer", "sam:rho=0.1").value("rho"), parse("optimizer", "sam").value("rho")
         (0.1, 0.05)

@@ -14,7 +14,7 @@ BREAKDOWN = 1e-5  # length below which an orthogonalised direction is rounding n
 
 
 class LeadingVectors(NamedTuple):
-    """The start of a later solve."""
+    """The leading Ritz vectors of a basis, from which a later solve starts."""
 
     vectors: Tensor  # (k, P), the leading Ritz vectors, orthonormal
     improved: Tensor  # (k, P), these moved along their residuals, of length 1

@@ -115,6 +115,7 @@ def output_loss(loss: LossLike) -> OutputLoss:
 
 
 def _is_plain(loss: nn.CrossEntropyLoss) -> bool:
+    """Whether the Hessian of a cross-entropy is the usual one; raise if it leaves samples out."""
     if loss.ignore_index >= 0:
         raise ValueError(
             f"ignore_index={loss.ignore_index} leaves samples out, and curvature is a mean over "

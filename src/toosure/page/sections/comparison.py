@@ -71,7 +71,7 @@ def remark_on(group: Group) -> str:
 
 
 def note_on(groups: Sequence[Group], data_sets: int) -> str:
-    """Return what the numbers are of."""
+    """Return the note below the heading: of which data the numbers are, and what is in bold."""
     without = [training_only(group) for group in groups]
     data = "Validation data"
     if all(without):

@@ -82,7 +82,7 @@ def difference_table(page: PageRuns, comparison: SettingComparison, reference: s
 
 
 def mostly_over(difference: PlusMinus, seeds: int, n: int) -> str:
-    """Return what the larger part of an interval is over."""
+    """Return whether seeds or examples make up the larger part of an interval, and how many."""
     return f"{seeds} seeds" if difference.is_over_seeds else f"{n:,} examples"
 
 

@@ -282,6 +282,7 @@ class Training:
             self.step.load_state_dict(state["scaling"])
         if state["tracker"]:
             self.tracker.load_state_dict(state["tracker"])
+
         if self.averages is not None:
             self.averages.load_state_dict(state["averages"])
         if self.control is not None:

@@ -102,6 +102,7 @@ class Watch:
         model = without_ddp(model)
         curvature = with_names(curvature, model)
         self.processes = processes = processes_of(processes, device_of(model))
+
         self.report = getattr(objective, "report", None)
         self.before_row: Callable[[int], None] = lambda step: None  # called with a row's step
         self.steps = 0
@@ -109,11 +110,13 @@ class Watch:
         self.last_measured = -1  # the step of the last row
         self.snapshot_from = 0  # the step from which on a snapshot is due
         self.closed = False
+
         # A copy of the weights can be measured later; but a budget needs the cost of a row at once.
         can_wait = defer and budget is None and processes.count == 1
         weights = copy_weights(model, loss, objective, rho) if can_wait else None
         if weights is not None:
             model, loss, rho = weights.model, weights.loss, weights.kept_rho
+
         self.measurer = Measurer(
             model,
             loss,

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,15 @@ def real_data() -> Path:
     if not (folder / "logits").is_dir():
         pytest.skip(f"no real data at {folder}; set TOOSURE_TEST_DATA to test on it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def ray_token() -> Iterator[None]:
+    """One token for all clusters of this process, since Ray reads it only once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        yield
 
 
 @pytest.fixture

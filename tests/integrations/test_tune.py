@@ -293,7 +293,7 @@ def test_a_killed_study_is_finished_by_the_same_command(tmp_path, signal_number)
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
-def test_trials_on_ray_are_pruned_too(tmp_path):
+def test_trials_on_ray_are_pruned_too(tmp_path, ray_token):
     pytest.importorskip("ray")
     from toosure.sweep import Cluster
     from toosure.sweep.driver import on_cluster

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -118,12 +117,10 @@ class Head:
 
 
 @pytest.fixture(scope="module")
-def head():
+def head(ray_token):
     if not find_spec("ray"):
         pytest.skip("the extra `ray` is not installed")
-    patch = pytest.MonkeyPatch()  # before Ray is imported: a token of our own, for all our nodes
-    patch.setenv("RAY_AUTH_MODE", "token")
-    patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    patch = pytest.MonkeyPatch()  # before Ray is imported
     for name, value in PATIENT.items():
         patch.setenv(name, value)
     head = Head(Path(tempfile.mkdtemp(prefix="ray-")))  # short: there are sockets in it

@@ -165,8 +165,10 @@ def test_what_ended_early_is_never_best(tmp_path, status):
     make_run(tmp_path / "early", {"optimizer": "adamw"}, status=status, ece=0.001)
     for name, error in (("sgd", 0.05), ("gd", 0.1)):
         make_run(tmp_path / name, {"optimizer": name}, ece=error)
-    marked = re.findall(r'data-value="([^"]*)"><strong', comparison(PageRuns(find_runs(tmp_path))))
+    html = comparison(PageRuns(find_runs(tmp_path)))
+    marked = re.findall(r'data-value="([^"]*)"><strong', html)
     assert "5.0" in marked and "0.1" not in marked  # points of ECE: of sgd, of the early one
+    assert "a run that ended early are never in bold" in html
 
 
 def test_training_data_are_marked_and_never_best(tmp_path):

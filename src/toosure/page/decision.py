@@ -64,7 +64,7 @@ def decide(page: PageRuns) -> Decision:
     why = reason_for(chosen, accurate, ranked)
     if len(ranked) == 1:
         why = (
-            f"It is the only one of {len(page.ranked_settings)} settings that ended as it should "
+            f"It is the only one of {len(page.ranked_settings)} settings that did not end early "
             "and has validation data."
         )
     reason = f"{why} {overall[1]}."
@@ -92,6 +92,8 @@ def way_to_a_ranking(page: PageRuns) -> str:
     """Return what to do if no setting can be ranked."""
     if page.training_only:
         return NO_VALIDATION
+    if all(run.status in UNFINISHED for run in page.runs):
+        return "Repeat the commands of these runs to finish them: all were stopped or interrupted."
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 

@@ -34,7 +34,9 @@ class Group:
 MAX_TEXT = 200  # characters of a setting in a label
 WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
-MEASURING_SETTINGS = ("every", "at", "budget", "measure", "eps")  # they change no weight
+MEASURING_SETTINGS = (  # they change no weight
+    *("every", "at", "budget", "measure", "eps", "curvature_examples", "curvature_loss"),
+)
 
 
 def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[Group]:

@@ -89,6 +89,9 @@ def test_a_run_that_was_killed_is_to_be_finished_first(tmp_path):
         "Repeat its command to finish it: it was interrupted at step 90 of 1,000."
     )
     assert "Not finished" in progress(page) and "Going on" not in progress(page)
+    (tmp_path / "killed" / "examples.json").write_text('{"train": {"examples": 9}}')
+    own_loop = decide(PageRuns(find_runs(tmp_path))).steps[0]
+    assert own_loop == "Train it to its end: it was interrupted at step 90 of 1,000."
     with RunWriter(tmp_path / "other", {"optimizer": "sam", "steps": 1000}) as writer:
         writer.append(row(0))
         assert "Going on" in progress(PageRuns(find_runs(tmp_path)))
@@ -246,6 +249,9 @@ def test_what_next_where_nothing_can_be_ranked(tmp_path):
         make_run(tmp_path / "killed" / name, {"optimizer": name}, status="interrupted")
     (step,) = decide(PageRuns(find_runs(tmp_path / "killed"))).steps
     assert step.startswith("Repeat the commands of these runs")
+    (tmp_path / "killed" / "sam" / "examples.json").write_text('{"train": {"examples": 9}}')
+    (step,) = decide(PageRuns(find_runs(tmp_path / "killed"))).steps
+    assert step.startswith("Train these runs to their end")
 
 
 def test_a_run_without_validation_data_says_so(tmp_path):

@@ -93,7 +93,10 @@ def way_to_a_ranking(page: PageRuns) -> str:
     if page.training_only:
         return NO_VALIDATION
     if all(run.status in UNFINISHED for run in page.runs):
-        return "Repeat the commands of these runs to finish them: all were stopped or interrupted."
+        how = "Train these runs to their end"
+        if all(map(can_be_repeated, page.runs)):
+            how = "Repeat the commands of these runs to finish them"
+        return f"{how}: all were stopped or interrupted."
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
@@ -193,8 +196,13 @@ def way_to_its_end(run: Run) -> str:
     step, total = run.step_reached, run.config.get("steps")
     where = f" at step {step:,}" if step is not None else ""
     where += f" of {total:,}" if where and isinstance(total, int) else ""
-    how = "Repeat its command to finish it" if run.config else "Train it to its end"
+    how = "Repeat its command to finish it" if can_be_repeated(run) else "Train it to its end"
     return f"{how}: it was {run.status}{where}."
+
+
+def can_be_repeated(run: Run) -> bool:
+    """Whether its command finishes a run; a loop of one's own refuses a folder that holds one."""
+    return bool(run.config) and not run.examples
 
 
 def way_to_a_verdict(verdict: RunVerdict) -> str:

@@ -22,7 +22,7 @@ from toosure.page.half_intervals import PlusMinus
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
-from toosure.page.run_verdict import RunVerdict, headline, judge, standard_error
+from toosure.page.run_verdict import NOTHING, RunVerdict, headline, judge, standard_error
 from toosure.page.sections.calibrators import calibrators
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import best, comparison
@@ -158,6 +158,10 @@ def test_headline_counts_every_run():
     assert sentence == (
         "Of 5 runs, 1 over-confident, 1 under-confident, 1 too close to tell, 2 without a verdict"
     )
+    over, diverged = RunVerdict("over", "", 1.0, 0.5), RunVerdict("none", "Diverged at step 3")
+    assert headline([over, diverged])[1] == "1 of 2 runs is over-confident, by 1.0 points"
+    assert headline([diverged, diverged])[1] == "None of 2 runs can be judged"
+    assert headline([RunVerdict("none", NOTHING)] * 2)[1] == NOTHING
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed", "stopped", "interrupted"])

@@ -78,6 +78,19 @@ def test_a_wide_table_of_a_recipe_shows_whole_columns_and_names_the_rest():
         assert ("no room for: column 3, column 4" in text) is (width == 80)
 
 
+def test_words_of_a_recipe_take_several_lines_so_that_numbers_have_room():
+    rows = [(f"SAM (`sam:rho=0.{k}`)", "ResNet-18, 30 epochs", *["7.44 ± 0.35"] * 9) for k in "12"]
+    header = ("row", "network, epochs", *(f"column {place}" for place in range(9)))
+    out = StringIO()
+    Console(width=80, file=out).print(recipe_table(Table("All", header, tuple(rows)), 80))
+    assert out.getvalue().count("7.44 ± 0.35") == 6 and "no room for: column 3" in out.getvalue()
+
+    rule = Table("Rules", ("", "rule"), (("ECE", "below 0 at each seed"),))
+    out = StringIO()
+    Console(width=80, file=out).print(recipe_table(rule, 80))
+    assert "ECE  below 0 at each seed" in out.getvalue()
+
+
 def test_claims_that_no_paper_made_have_no_column_of_the_paper():
     ours = Claim("ECE is lower", "0.5 : 0.7", passed=True)
     paper = Claim("ECE is lower", "0.5 : 0.7", "yes", passed=True)

@@ -128,6 +128,15 @@ def test_groups_are_settings_and_labels_tell_them_apart():
     ]
 
 
+def test_what_is_measured_is_in_no_label_where_a_setting_differs():
+    runs = [run("a"), run("b", "muon"), run("c", "muon")]
+    runs[1].config |= {"measure": [], "curvature_loss": "ce", "curvature_examples": 50}
+    assert [group.label for group in group_runs(runs[:2])] == ["sgd:lr=0.1", "muon"]
+    assert group_runs(runs)[1].label == "muon, measure none"
+    runs[1].config["clip"] = 1.0
+    assert [group.label for group in group_runs(runs)] == ["sgd:lr=0.1", "muon, clip 1.0", "muon"]
+
+
 def test_hostile_names_are_text_in_every_figure():
     each = run("<b>x</b>", "<script>alert(1)</script>")
     for drawing in (figures.trajectory([each]), figures.phase_portrait([each])):

@@ -29,7 +29,7 @@ def browser(tmp_path_factory):
     driver = start(webdriver, options, tmp_path_factory)
     driver.set_page_load_timeout(LIMIT)
     driver.set_script_timeout(LIMIT)
-    # A window that nobody looks at may have no focus, and then tells nobody of it.
+    # Without a window a page may not have the focus, and `focus()` then tells no listener.
     driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     yield driver
     driver.quit()

@@ -109,6 +109,18 @@ def test_the_section_names_and_colours_a_run_as_the_page_does(steered, tmp_path)
     assert label in text and PALETTE[1] in text and PALETTE[0] not in text
 
 
+def test_two_steered_settings_do_not_share_a_colour(tmp_path):
+    for rate in (0.1, 0.2):
+        config = {"control": "radius", "optimizer": f"sam:lr={rate}"}
+        with RunWriter(tmp_path / str(rate), config) as writer:
+            for row in ROWS:
+                writer.append(row)
+    runs = [Run(tmp_path / "0.1"), Run(tmp_path / "0.2")]
+    far_apart = {"sam:lr=0.1": 0, "sam:lr=0.2": len(PALETTE)}  # on a page of many settings
+    text = control(PageRuns(runs, colours=far_apart))
+    assert PALETTE[0] in text and PALETTE[1] in text
+
+
 def test_a_dead_band_that_narrows_is_drawn_so(tmp_path):
     config = {"control": "radius:final_band=0,every=10", "optimizer": "sam:lr=0.1", "steps": 20}
     with RunWriter(tmp_path / "narrows", config) as writer:

@@ -77,7 +77,7 @@ def test_the_only_setting_that_ended_is_not_said_to_be_the_best_of_one(tmp_path)
     write(tmp_path, "sgd", 0.5)
     write(tmp_path, "sam", 0.1, status="diverged")
     reason = decide(PageRuns(find_runs(tmp_path))).reason
-    assert reason.startswith("It is the only one of 2 settings that ended as it should")
+    assert reason.startswith("It is the only one of 2 settings that did not end early")
     assert "lowest" not in reason
 
 
@@ -89,6 +89,9 @@ def test_a_run_that_was_killed_is_to_be_finished_first(tmp_path):
         "Repeat its command to finish it: it was interrupted at step 90 of 1,000."
     )
     assert "Not finished" in progress(page) and "Going on" not in progress(page)
+    (tmp_path / "killed" / "examples.json").write_text('{"train": {"examples": 9}}')
+    own_loop = decide(PageRuns(find_runs(tmp_path))).steps[0]
+    assert own_loop == "Train it to its end: it was interrupted at step 90 of 1,000."
     with RunWriter(tmp_path / "other", {"optimizer": "sam", "steps": 1000}) as writer:
         writer.append(row(0))
         assert "Going on" in progress(PageRuns(find_runs(tmp_path)))
@@ -242,6 +245,13 @@ def test_what_next_where_nothing_can_be_ranked(tmp_path):
         make_run(tmp_path / f"{name}2", {"optimizer": f"{name}:lr=9"}, status="diverged")
     (step,) = decide(PageRuns(find_runs(tmp_path))).steps
     assert step.startswith("Read the warnings")
+    for name in ("sgd", "sam"):
+        make_run(tmp_path / "killed" / name, {"optimizer": name}, status="interrupted")
+    (step,) = decide(PageRuns(find_runs(tmp_path / "killed"))).steps
+    assert step.startswith("Repeat the commands of these runs")
+    (tmp_path / "killed" / "sam" / "examples.json").write_text('{"train": {"examples": 9}}')
+    (step,) = decide(PageRuns(find_runs(tmp_path / "killed"))).steps
+    assert step.startswith("Train these runs to their end")
 
 
 def test_a_run_without_validation_data_says_so(tmp_path):

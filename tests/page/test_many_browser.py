@@ -93,14 +93,15 @@ def test_no_two_settings_in_sight_share_a_colour(browser, visit, ask, address):
     after = colours(ask)
     assert last in after and len(set(after.values())) == 6
     assert all(after[label] == before[label] for label in kept)  # what stays keeps its colour
-    swatches = dict(
-        ask(
-            "[...document.querySelectorAll('#ranking tr[data-label]')]"
-            ".map(r => [r.dataset.label, r.querySelector('.swatch').className])"
+    for table in ("ranking", "correlations"):
+        swatches = dict(
+            ask(
+                f"[...document.querySelectorAll('#{table} tbody tr')].map(r => "
+                "[r.dataset.label, r.querySelector('.swatch').className])"
+            )
         )
-    )
-    assert {label for label, kind in swatches.items() if "unseen" not in kind} == set(after)
-    assert all(swatches[label] == f"swatch {colour}" for label, colour in after.items())
+        assert {label for label, kind in swatches.items() if "unseen" not in kind} == set(after)
+        assert all(swatches[label] == f"swatch {colour}" for label, colour in after.items())
     browser.execute_script("toosure.drawAll()")
     drawn = "document.querySelector('[data-role=ece]').chart.data.filter(t => !t.fill)"
     assert len(set(ask(f"{drawn}.map(t => t.line.color)"))) == 6
@@ -172,11 +173,11 @@ def test_any_reference_gives_what_python_computes(browser, visit, ask, address, 
 
 
 def test_each_data_set_has_a_reference_of_its_own(browser, visit, ask, tmp_path):
-    """Two seeds far apart, whose interval meets 100 points, and single ones."""
+    """Two seeds far apart, whose interval meets 100 points, and single ones, of a huge NLL."""
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 3, 80)
     signal = generator.normal(size=(80, 3)) + 1.5 * np.eye(3)[labels]
-    scales = {"sgd": (1, 1), "sam": (0.01, 1), "adam": (3,)}
+    scales = {"sgd": (1, 1), "sam": (0.01, 1), "adam": (3e5,), "gd": (3e12,)}
     for data in ("digits", "mnist"):
         for name, of_seeds in scales.items():
             for seed, scale in enumerate(of_seeds):

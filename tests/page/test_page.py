@@ -67,8 +67,23 @@ def test_what_next_follows_the_verdict(result):
     assert "Use the probabilities as they are" in evaluation_page(sound)
     few = evaluate(from_confidence(confidence[:50], right[:50]), samples=50)
     assert verdict(few).kind == "unclear" and 'class="next"' not in evaluation_page(few)
-    unsure = evaluate(from_confidence(confidence - 0.2, right), samples=50)
-    assert "<code>toosure calibrate VAL TEST</code> fits" in evaluation_page(unsure)
+    logits = np.stack([np.log(confidence), np.log1p(-confidence)], 1)
+    unsure = evaluate(from_logits(0.5 * logits, np.where(right, 0, 1)), samples=50)
+    assert "A temperature" in evaluation_page(unsure)
+    alone = evaluate(from_confidence(confidence - 0.2, right), samples=50)
+    assert "Keep the probability of every class" in evaluation_page(alone)
+
+
+def test_what_next_does_not_call_probabilities_right_where_a_group_is_off():
+    generator = np.random.default_rng(0)
+    confidence, site = generator.uniform(0.6, 0.9, 40_000), np.repeat(["a", "b"], 20_000)
+    right = generator.random(40_000) < confidence + np.where(site == "a", 0.1, -0.1)
+    predictions = replace(from_confidence(confidence, right), extras={"site": site})
+    result = evaluate(predictions, samples=50)
+    assert verdict(result).kind == "fine"
+    html = evaluation_page(result, subgroups(predictions, "site"))
+    assert "some groups by &#x27;site&#x27; are off: see below" in html
+    assert "Use the probabilities as they are" not in html
 
 
 def test_verdict_comes_first(result):

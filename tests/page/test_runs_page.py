@@ -22,7 +22,7 @@ from toosure.page.half_intervals import PlusMinus
 from toosure.page.kept_calibrators import kept_calibrators
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
-from toosure.page.run_verdict import RunVerdict, headline, judge, standard_error
+from toosure.page.run_verdict import NOTHING, RunVerdict, headline, judge, standard_error
 from toosure.page.sections.calibrators import calibrators
 from toosure.page.sections.certificates import certificates
 from toosure.page.sections.comparison import best, comparison
@@ -158,6 +158,10 @@ def test_headline_counts_every_run():
     assert sentence == (
         "Of 5 runs, 1 over-confident, 1 under-confident, 1 too close to tell, 2 without a verdict"
     )
+    over, diverged = RunVerdict("over", "", 1.0, 0.5), RunVerdict("none", "Diverged at step 3")
+    assert headline([over, diverged])[1] == "1 of 2 runs is over-confident, by 1.0 points"
+    assert headline([diverged, diverged])[1] == "None of 2 runs can be judged"
+    assert headline([RunVerdict("none", NOTHING)] * 2)[1] == NOTHING
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed", "stopped", "interrupted"])
@@ -165,8 +169,10 @@ def test_what_ended_early_is_never_best(tmp_path, status):
     make_run(tmp_path / "early", {"optimizer": "adamw"}, status=status, ece=0.001)
     for name, error in (("sgd", 0.05), ("gd", 0.1)):
         make_run(tmp_path / name, {"optimizer": name}, ece=error)
-    marked = re.findall(r'data-value="([^"]*)"><strong', comparison(PageRuns(find_runs(tmp_path))))
+    html = comparison(PageRuns(find_runs(tmp_path)))
+    marked = re.findall(r'data-value="([^"]*)"><strong', html)
     assert "5.0" in marked and "0.1" not in marked  # points of ECE: of sgd, of the early one
+    assert "a run that ended early are never in bold" in html
 
 
 def test_training_data_are_marked_and_never_best(tmp_path):

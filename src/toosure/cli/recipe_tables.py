@@ -39,27 +39,48 @@ def recipe_table(table: "Table", width: int) -> "TerminalTable":
         layout.caption = f"no room for: {', '.join(left_out)} (--html, --write)"
         layout.caption_justify = "left"
 
-    for number, name in enumerate(table.header[:shown]):
-        if number == 0:
+    fixed = shown < len(table.header)
+    for place, name in enumerate(table.header[:shown]):
+        column = [row[place] for row in table.rows]
+        if place == 0:
             layout.add_column(name, overflow="fold")
+        elif holds_words(column):
+            layout.add_column(name, min_width=longest_word([name, *column]))
         else:
-            fixed = shown < len(table.header)
-            layout.add_column(name, justify="right" if name else "left", no_wrap=fixed)
+            layout.add_column(name, justify="right", no_wrap=fixed)
     for row in table.rows:
         layout.add_row(*row[:shown])
     return layout
 
 
 def columns_that_fit(table: "Table", width: int) -> int:
-    """Return how many of the first columns fit; all, where they are few or hold sentences."""
-    cells = [[name, *(row[place] for row in table.rows)] for place, name in enumerate(table.header)]
+    """Return how many of the first columns fit; all, where they are few or hold sentences.
+
+    Words may take several lines, so that the numbers beside them have room.
+    """
+    columns = [[row[place] for row in table.rows] for place in range(len(table.header))]
+    cells = [[name, *column] for name, column in zip(table.header, columns, strict=True)]
     widths = [max(map(len, column)) for column in cells]
     if len(widths) < MANY_COLUMNS or max(widths[1:]) > SENTENCE:
         return len(widths)
 
     used = min(widths[0], NAME)
-    for place, needed in enumerate(widths[1:], 1):
-        used += needed + 2
+    for place in range(1, len(widths)):
+        words = holds_words(columns[place])
+        used += 2 + (longest_word(cells[place]) if words else widths[place])
         if used > width:
             return max(place, 2)
     return len(widths)
+
+
+def holds_words(column: Sequence[str]) -> bool:
+    """Whether most cells of a column are words, not numbers.
+
+    >>> holds_words(["ResNet-18, 30 epochs"]), holds_words(["74.04 ± 0.35", "–"])
+    (True, False)
+    """
+    return 2 * sum(cell[:1].isalpha() for cell in column) > len(column)
+
+
+def longest_word(cells: Sequence[str]) -> int:
+    return max((len(word) for cell in cells for word in cell.split()), default=0)

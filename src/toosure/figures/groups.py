@@ -34,7 +34,9 @@ class Group:
 MAX_TEXT = 200  # characters of a setting in a label
 WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
-MEASURING_SETTINGS = ("every", "at", "budget", "measure", "eps")  # they change no weight
+MEASURING_SETTINGS = (  # they change no weight
+    *("every", "at", "budget", "measure", "eps", "curvature_examples", "curvature_loss"),
+)
 
 
 def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[Group]:
@@ -78,7 +80,8 @@ def setting_labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     The optimizer is always named. What is measured is named only where nothing else differs.
     """
     labels = [""] * len(configs)
-    for key in dict.fromkeys([*FIRST, *(key for config in configs for key in config)]):
+    keys = dict.fromkeys([*FIRST, *(key for config in configs for key in config)])
+    for key in sorted(keys, key=lambda key: key in MEASURING_SETTINGS):
         longer = list(labels)
         for place, config in enumerate(configs):
             if config.get(key) is not None:
@@ -110,7 +113,7 @@ def setting_text(key: str, config: Mapping[str, Any]) -> str:
     """Return a setting as on the command line; a word without the option's name."""
     value = config[key]
     if isinstance(value, list):
-        value = " ".join(map(str, value))
+        value = " ".join(map(str, value)) or "none"
     text = str(value) if key in WORDS else f"{key} {value}"
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 

@@ -64,7 +64,7 @@ def decide(page: PageRuns) -> Decision:
     why = reason_for(chosen, accurate, ranked)
     if len(ranked) == 1:
         why = (
-            f"It is the only one of {len(page.ranked_settings)} settings that ended as it should "
+            f"It is the only one of {len(page.ranked_settings)} settings that did not end early "
             "and has validation data."
         )
     reason = f"{why} {overall[1]}."
@@ -92,6 +92,11 @@ def way_to_a_ranking(page: PageRuns) -> str:
     """Return what to do if no setting can be ranked."""
     if page.training_only:
         return NO_VALIDATION
+    if all(run.status in UNFINISHED for run in page.runs):
+        how = "Train these runs to their end"
+        if all(map(can_be_repeated, page.runs)):
+            how = "Repeat the commands of these runs to finish them"
+        return f"{how}: all were stopped or interrupted."
     return "Read the warnings under Origin; a smaller learning rate may keep a run from diverging."
 
 
@@ -191,8 +196,13 @@ def way_to_its_end(run: Run) -> str:
     step, total = run.step_reached, run.config.get("steps")
     where = f" at step {step:,}" if step is not None else ""
     where += f" of {total:,}" if where and isinstance(total, int) else ""
-    how = "Repeat its command to finish it" if run.config else "Train it to its end"
+    how = "Repeat its command to finish it" if can_be_repeated(run) else "Train it to its end"
     return f"{how}: it was {run.status}{where}."
+
+
+def can_be_repeated(run: Run) -> bool:
+    """Whether its command finishes a run; a loop of one's own refuses a folder that holds one."""
+    return bool(run.config) and not run.examples
 
 
 def way_to_a_verdict(verdict: RunVerdict) -> str:

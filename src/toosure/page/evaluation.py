@@ -24,7 +24,7 @@ def evaluation_page(result: Evaluation, by: Subgroups | None = None) -> str:
     """Return the self-contained page of an evaluation, with its subgroups if there are some."""
     sentence = verdict(result).sentence
     blocks = [
-        headline(result),
+        headline(result, by),
         tiles(key_numbers(result)),
         figures(result),
         subgroup_table(by) if by else "",
@@ -40,24 +40,31 @@ def source_name(result: Evaluation) -> str:
     return result.source or "predictions in memory"
 
 
-def headline(result: Evaluation) -> str:
+def headline(result: Evaluation, by: Subgroups | None = None) -> str:
     """Return the verdict and what it rests on."""
     judged = verdict(result)
-    return verdict_header(source_name(result), *judged, what_next(result, judged.kind))
+    return verdict_header(source_name(result), *judged, what_next(result, judged.kind, by))
 
 
-def what_next(result: Evaluation, kind: str) -> str:
+def what_next(result: Evaluation, kind: str, by: Subgroups | None = None) -> str:
     """Return what to do about a verdict; empty where its reasons say it."""
     if kind == "fine":
+        if by and any(group.kind in ("over", "under") for group in by.groups):
+            return f"Right for all rows together; some groups by {by.column!r} are off: see below."
         return "Use the probabilities as they are, on data like these."
+    if kind == "unclear":
+        return ""
+
+    if result.classes is None:  # a calibrator refuses confidences alone
+        return (
+            "Keep the probability of every class: `toosure calibrate VAL TEST` needs them to fit "
+            "a calibrator."
+        )
     if kind == "uneven":
         return (
             "See below where it errs; a calibrator of several numbers, as "
             "`toosure calibrate --method vector`, may mend it."
         )
-    if kind == "unclear":
-        return ""
-
     if result.class_one:
         return "`toosure calibrate VAL TEST --method platt` moves P(class 1), and judges it."
     fits = "`toosure calibrate VAL TEST` fits a calibrator on other rows, and judges it"

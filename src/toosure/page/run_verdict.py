@@ -19,6 +19,7 @@ from toosure.runs.regular_files import Signature, signature
 from toosure.runs.row_units import unit_in
 from toosure.verdicts import judge_gap, plural, signed
 
+NOTHING = "Nothing measured yet"
 TRAINING = " (training data)"
 USUAL = ("complete", "running", "ended", "unreadable")
 WORDS = {
@@ -59,7 +60,7 @@ def judge(run: Run) -> RunVerdict:
     known = np.flatnonzero(np.isfinite(gap))
     end = ending(run)
     if not len(known):
-        return RunVerdict("none", end or "Nothing measured yet")
+        return RunVerdict("none", end or NOTHING)
     if run.status == "diverged":
         return RunVerdict("none", end)
 
@@ -169,7 +170,8 @@ def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
     if total == 1:
         return verdicts[0].kind, verdicts[0].sentence
     if not judged:
-        return "none", "Nothing measured yet"
+        waiting = all(verdict.sentence == NOTHING for verdict in verdicts)
+        return "none", NOTHING if waiting else f"None of {total} runs can be judged"
 
     trained = sum(verdict.training_only for verdict in judged)
     if trained == len(judged):
@@ -186,7 +188,8 @@ def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
             count = f"All {total}" if len(sizes) == total else f"{len(sizes)} of {total}"
             low, high = f"{min(sizes):.1f}", f"{max(sizes):.1f}"
             span = low if low == high else f"{low} to {high}"
-            return kind, f"{count} runs are {WORDS[kind]}, by {span} points"
+            verb = "is" if len(sizes) == 1 else "are"
+            return kind, f"{count} runs {verb} {WORDS[kind]}, by {span} points"
 
     counts = {word: sum(v.kind == kind for v in verdicts) for kind, word in WORDS.items()}
     listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)

@@ -192,10 +192,18 @@
       return { value: mean(ours) - mean(theirs), half: Math.hypot(examples, seeds), isOverSeeds: seeds > examples };
     });
   };
-  const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+  // As `toosure.page.number_text` prints them.
+  function printed(size, digits) {
+    if (size >= 1e9) return size.toExponential(2);
+    return size >= 1e4 ? Math.round(size).toLocaleString("en") : size.toFixed(digits);
+  }
+  function signed(value, digits) {
+    const text = printed(Math.abs(value), digits);
+    return /[1-9]/.test(text) ? `${value > 0 ? "+" : "−"}${text}` : text;
+  }
   function intervalText({ value, half }, { scale, digits, limit }) {
     const [low, high] = [value - half, value + half];
-    if (limit === null || (low >= -limit && high <= limit)) return `± ${(scale * half).toFixed(digits)}`;
+    if (limit === null || (low >= -limit && high <= limit)) return `± ${printed(scale * half, digits)}`;
     return `${signed(scale * Math.max(low, -limit), digits)} to ${signed(scale * Math.min(high, limit), digits)}`;
   }
   function mostlyOver({ isOverSeeds }, scores, label, other) {

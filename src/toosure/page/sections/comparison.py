@@ -89,6 +89,8 @@ def note_on(groups: Sequence[Group], data_sets: int) -> str:
             f"Bold: the highest accuracy and margin{within}, the lowest of the rest; close ones "
             "may be chance."
         )
+        if any(map(ended_early, groups)):
+            sentences.append("Settings with a run that ended early are never in bold.")
     return " ".join([*sentences, "Press a heading to sort."])
 
 

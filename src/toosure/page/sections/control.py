@@ -3,6 +3,7 @@
 from toosure.figures import Group
 from toosure.figures.control import SENSORS, control_figure, control_panels
 from toosure.figures.groups import Measured
+from toosure.figures.style import PALETTE
 from toosure.page.html import FIGURE_TOOLS, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.runs.looks import with_looks
@@ -28,6 +29,10 @@ def control(page: PageRuns) -> str:
     steered = [run for _, group in groups for run in group.runs]
     if not steered:
         return ""
+
+    colours = {place % len(PALETTE) for place, _ in groups}
+    if len(colours) < len(groups):  # of many settings, which could not be told apart here
+        groups = [(place, group) for place, (_, group) in enumerate(groups)]
 
     title = "How the radius was steered"
     drawing = plot(control_figure(steered, groups=groups), title)

@@ -1,5 +1,7 @@
 """Calibration error against sharpness: the path of each run, and their correlation."""
 
+from html import escape
+
 from toosure.figures import correlation
 from toosure.figures.phase import paired
 from toosure.figures.style import PALETTE
@@ -50,4 +52,6 @@ def correlations(page: PageRuns) -> str:
             cells.append(mean_cell([pair.rank for pair in pairs], "+.2f"))
         rows.append(cells)
     header = ["run", *(f"{split}, {what}" for split in splits for what in ("Pearson", "rank"))]
-    return f'<div id="correlations">{table(header, rows, sortable=True)}</div>'
+    attributes = [f'data-label="{escape(group.label)}"' for group in page.groups]
+    content = table(header, rows, sortable=True, attributes=attributes)
+    return f'<div id="correlations">{content}</div>'

@@ -83,4 +83,5 @@ def holds_words(column: Sequence[str]) -> bool:
 
 
 def longest_word(cells: Sequence[str]) -> int:
+    """Return the number of letters of the longest word."""
     return max((len(word) for cell in cells for word in cell.split()), default=0)

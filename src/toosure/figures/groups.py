@@ -35,7 +35,13 @@ MAX_TEXT = 200  # characters of a setting in a label
 WORDS = ("optimizer", "loss", "objective", "model", "data", "schedule")  # settings that are words
 FIRST = ("optimizer", "loss", "objective", "model", "data", "schedule", "batch")
 MEASURING_SETTINGS = (  # they change no weight
-    *("every", "at", "budget", "measure", "eps", "curvature_examples", "curvature_loss"),
+    "every",
+    "at",
+    "budget",
+    "measure",
+    "eps",
+    "curvature_examples",
+    "curvature_loss",
 )
 
 

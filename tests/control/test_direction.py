@@ -138,6 +138,30 @@ def test_where_nothing_is_learned_the_actuator_falls_as_fast_as_it_may():
     assert integrator.update(nothing, 1.0) == -1.0 and integrator.by_chance == 1
 
 
+def test_a_look_that_may_be_chance_raises_nothing_and_counts_as_one():
+    integrator = Integrator()
+    vague = Reading(4.0, 1.2, 0.1, 0.01)  # three standard errors above 0, but 1/T may be 0
+    positions = [integrator.update(vague, 0.0) for _ in range(PATIENCE)]
+    assert positions == pytest.approx([0.0] * (PATIENCE - 1) + [-math.log(1.5)])
+
+    integrator = Integrator(gain=0.1)  # one that is not sure enough is no such network
+    assert integrator.update(Reading(-2.0, 0.6, 0.1, 0.01), 0.0) == pytest.approx(-0.2)
+    assert integrator.by_chance == 0
+
+
+def test_the_guard_undoes_a_rise_to_chance_but_no_fall_at_chance():
+    integrator = Integrator(gain=0.5)
+    integrator.update(Reading(0.4, 0.02, 0.9, 0.01), 0.0)
+    assert integrator.update(Reading(math.inf, math.inf, 0.1, 0.01), 0.0) == 0.0
+
+    integrator = Integrator()
+    accuracies = [0.11] * PATIENCE + [0.09]  # noise, but twice the standard error
+    readings = [Reading(math.inf, math.inf, accuracy, 0.002) for accuracy in accuracies]
+    positions = [integrator.update(reading, 0.0) for reading in readings]
+    assert positions[PATIENCE - 1 :] == pytest.approx([-math.log(1.5), -2 * math.log(1.5)])
+    assert integrator.acted == -1 and not integrator.resting
+
+
 def test_a_fall_by_chance_is_no_way_that_could_be_wrong():
     integrator = Integrator(direction=DirectionGuard(LIMIT))
     integrator.update(Reading(0.5, 0.1, 0.1, 0.01), 0.0)

@@ -135,6 +135,10 @@ def test_an_optimizer_that_a_framework_wraps_is_steered_as_it_is_alone():
     )
     assert wrapped.report() == alone.report()
 
+    adadelta = torch.optim.Adadelta(model.parameters())
+    with pytest.raises(ValueError, match="decay of an average, not a radius"):
+        RadiusControl(model, Wrapped(adadelta), CONTROL, 100)
+
 
 def test_looks_are_spaced_by_cost_and_stay_between_start_and_until():
     # 200 examples forward, against 3 * 2 passes over 64: at most 3 %.

@@ -15,6 +15,7 @@ from torch.optim import Adadelta, Optimizer
 from toosure.losses.focal import DualFocalLoss, FocalLoss
 from toosure.metrics.inputs import check_choice
 from toosure.optim import CSAM
+from toosure.optim.wrapper import innermost
 
 ActuatorName = Literal["rho", "gamma", "both", "focal"]
 ACTUATORS: tuple[ActuatorName, ...] = get_args(ActuatorName)
@@ -112,7 +113,7 @@ class Rho(Multiple):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         groups = optimizer.param_groups
-        if isinstance(optimizer, Adadelta):
+        if isinstance(innermost(optimizer), Adadelta):
             raise ValueError(
                 "the rho of Adadelta is the decay of an average, not a radius: take sam, "
                 "or control the gamma of a focal loss (actuator=focal)"

@@ -9,7 +9,7 @@ from toosure.control.sensor import Reading
 
 REST_LOOKS = 5  # looks without a move after one was undone
 PATIENCE = 3  # looks at a network no better than chance, before the actuator falls
-MAX_STANDARD_ERROR = 0.5  # a look with a larger standard error does not count
+MAX_STANDARD_ERROR = 0.5  # with a larger one, a network that is too sure may be one by chance
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Integrator:
     the first error of the other sign (anti-windup). If the accuracy falls (`guard`), the last move
     is undone and the controller rests for five looks. If the moves make the error larger
     (`direction`), it gives up: the actuator returns to where these moves began, and stays there. If
-    the network is not better than chance at three looks in a row, so that its error is infinite,
+    the network is not better than chance at three looks in a row, as far as the split can tell,
     the actuator is too large for it to learn, and falls at the largest rate.
 
     >>> integrator = Integrator(gain=0.5, final=1.0)
@@ -59,7 +59,7 @@ class Integrator:
         lost_accuracy = self.guard.update(reading.accuracy, reading.accuracy_error)
         before = self.position
         wrong_way = self.direction.update(reading, before)
-        if reading.error == math.inf:
+        if may_be_chance(reading):
             self.by_chance += 1
         elif reading.standard_error < MAX_STANDARD_ERROR:
             self.by_chance = 0
@@ -79,7 +79,10 @@ class Integrator:
         else:
             wanted = before + self.move(reading, progress)
             self.position = min(max(wanted, self.low), self.high)
-            self.last_move = (self.position - before) or self.last_move
+            if self.by_chance >= PATIENCE:
+                self.last_move = 0.0  # the guard undoes no fall at chance: no accuracy is lost
+            else:
+                self.last_move = (self.position - before) or self.last_move
             if self.by_chance:
                 self.direction.forget()  # the network has learned nothing that a move could spoil
             else:
@@ -94,6 +97,8 @@ class Integrator:
         limit = math.log(self.rate)
         if self.by_chance >= PATIENCE:  # the network cannot learn with such a radius
             return -limit
+        if may_be_chance(reading):
+            return 0.0
 
         width = self.band_at(progress) * reading.standard_error
         if not abs(error) > width:  # also if the error is unknown (NaN)
@@ -136,6 +141,18 @@ class Integrator:
             setattr(self, name, state[name])
         self.guard.load_state_dict(state["guard"])
         self.direction.load_state_dict(state["direction"])
+
+
+def may_be_chance(reading: Reading) -> bool:
+    """Whether a network is too sure, and the split cannot tell it from one no better than chance.
+
+    A standard error of log T above 0.5 says that 1/T is less than two standard errors above 0,
+    where the logits say nothing.
+
+    >>> may_be_chance(Reading(4.0, 1.2, 0.1, 0.01)), may_be_chance(Reading(0.2, 0.02, 0.9, 0.01))
+    (True, False)
+    """
+    return reading.error > 0 and reading.standard_error > MAX_STANDARD_ERROR
 
 
 def lateness(progress: float) -> float:

@@ -1,5 +1,7 @@
 """Name at once all the options that a table of a binary classifier needs."""
 
+import shlex
+
 import numpy as np
 
 from toosure.predictions.columns import Columns, is_score
@@ -14,8 +16,9 @@ from toosure.predictions.usual_names import CORRECT, PREDICTED, SCORES
 def binary_hint(columns: Columns, options: ReadOptions) -> str:
     """Return the options for a table with one column of probabilities and one of two labels.
 
-    Empty where several columns may be either, or labels are missing. Class 1 is the label whose
-    rows have the higher probabilities, and the hint says that this is a guess.
+    Empty where several columns may be either, labels are missing, all was given, or an option
+    would take a name apart at its comma. Class 1 is the label whose rows have the higher
+    probabilities, and the hint says that this is a guess.
 
     >>> risk, sick = np.array([0.1, 0.9, 0.8]), np.array(["no", "ill", "ill"])
     >>> binary_hint({"risk": risk, "age": np.array([1, 2, 3]), "state": sick}, ReadOptions())
@@ -34,14 +37,20 @@ def binary_hint(columns: Columns, options: ReadOptions) -> str:
     words = {name.lower() for name in classes}
     if len(classes) != 2 or score not in probability_columns(columns) or words & set(MISSING):
         return ""
+    if any("," in name for name in (score, *classes)):
+        return ""
 
-    asked = f"--label-column {label} --columns {score}"
+    asked = shlex.join(["--label-column", label, "--columns", score])
     if {BOOLEANS.get(word) for word in words} == {True, False}:  # 0 and 1, no and yes
-        return f"if {score!r} is the probability of class 1: {asked}"
+        given = options.label and options.columns
+        return "" if given else f"if {score!r} is the probability of class 1: {asked}"
+    if options.label and options.columns and options.classes:
+        return ""
     means = [float(np.mean(columns[score][spelled == name])) for name in classes]
     zero, one = classes if means[0] <= means[1] else reversed(classes)
     equals = "=" if zero.startswith("-") else " "
-    return f"if {score!r} is the probability of {one}: {asked} --classes{equals}{zero},{one}"
+    named = shlex.quote(f"{zero},{one}")
+    return f"if {score!r} is the probability of {one}: {asked} --classes{equals}{named}"
 
 
 def probability_columns(columns: Columns) -> list[str]:

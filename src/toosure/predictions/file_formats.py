@@ -248,13 +248,15 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN or the NA of pandas, which equals nothing.
 
-    >>> [is_missing(value) for value in (None, float("nan"), 0.5, "", [None])]
-    [True, True, False, False, False]
+    >>> [is_missing(value) for value in (None, float("nan"), True, 0.5, "", [None])]
+    [True, True, False, False, False, False]
     """
-    if value is None or isinstance(value, str | list | tuple | dict | np.ndarray):
+    if value is None or isinstance(value, str | list | tuple | dict):
         return value is None
-    equal = value == value
-    return not (isinstance(equal, bool | np.bool_) and equal)
+    equal = value == value  # of an array or a tensor, an answer for each number
+    if isinstance(equal, bool | np.bool_):
+        return not equal
+    return equal is value  # pandas's NA
 
 
 def stacked_lists(values: Sequence[Any], name: str) -> np.ndarray:

@@ -146,3 +146,9 @@ def test_a_head_that_does_not_give_the_logits_is_refused(name):
 
 def test_a_head_may_be_followed_by_what_softmax_does_not_see():
     OBJECTIVES["gamma_net"]().setup(nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), BOTH)
+
+
+@pytest.mark.parametrize("name", ["gamma_net", "meta_smoothing"])
+def test_one_logit_per_example_may_have_lost_its_column(name):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Flatten(0))
+    OBJECTIVES[name]().setup(model, tuple((x, y.clamp(max=1)) for x, y in BOTH))

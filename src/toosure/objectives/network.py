@@ -82,6 +82,8 @@ def check_head(model: nn.Module, x: Tensor, otherwise: str) -> None:
     with evaluating(network):
         features, logits = features_and_logits(network, x)
         given = head_of(network)(features)
+    if logits.shape == given.shape[:1] and given.shape[1] == 1:  # one logit per example, as (N,)
+        logits = logits[:, None]
     if given.shape == logits.shape:
         error = (logits - given).float()
         if error.shape[1] > 1:  # softmax does not see the mean of a row

@@ -486,10 +486,11 @@ def test_numbers_that_a_frame_misses_are_named_by_their_column():
 def test_a_frame_may_miss_numbers_beside_the_scores_and_where_rows_are_ignored():
     """As `DataFrame(model.predict_proba(X))` gives it, with an age and a label."""
     frame = {"0": [0.9, 0.3, 0.2], "1": [0.1, 0.7, 0.8], "label": [0.0, 1.0, -100.0]}
-    frame |= {"age": [54.0, np.nan, 61.0]}
-    predictions = from_frame(frame, ignore_index=-100)
-    assert "columns 0, 1" in predictions.note
-    np.testing.assert_array_equal(predictions.extras["age"], [54.0, np.nan])
+    for gap in (np.nan, None):
+        frame["age"] = [54.5, gap, 61.0]
+        predictions = from_frame(frame, ignore_index=-100)
+        assert "columns 0, 1" in predictions.note
+        np.testing.assert_array_equal(predictions.extras["age"], [54.5, np.nan])
 
     del frame["age"]
     frame["0"][2] = frame["1"][2] = np.nan

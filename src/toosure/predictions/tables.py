@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from toosure.predictions.binary_hint import binary_hint
+from toosure.predictions.binary_hint import as_typed, binary_options
 from toosure.predictions.columns import (
     OR_NAME,
     Columns,
@@ -71,14 +71,23 @@ def text_columns(names: Sequence[str], options: ReadOptions) -> list[str]:
 
 
 def from_table(columns: Columns, options: ReadOptions) -> Predictions:
-    """Take a table; where it cannot be read, name the options if it looks like a binary one."""
+    """Take a table; where a binary one cannot be read, name the options with which it can."""
     try:
         return read_table(columns, options)
     except ValueError as error:
-        hint = binary_hint(columns, options)
-        if not hint:
+        asked = binary_options(columns, options)
+        if asked is None or not is_readable(columns, asked):
             raise
-        raise ValueError(f"{error}. Or all at once, {hint}") from error
+        raise ValueError(f"{error}. Or all at once, {as_typed(asked)}") from error
+
+
+def is_readable(columns: Columns, options: ReadOptions) -> bool:
+    """Whether a table can be read with these options."""
+    try:
+        read_table(columns, options)
+    except ValueError:
+        return False
+    return True
 
 
 def read_table(columns: Columns, options: ReadOptions) -> Predictions:

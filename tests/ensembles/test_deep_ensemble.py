@@ -66,6 +66,14 @@ def test_weights_that_a_function_builds_alike_are_named():
         objective.setup(network, (X, Y))
 
 
+def test_members_may_be_of_another_kind():
+    objective = DeepEnsemble(members=2)
+    objective.make_network = lambda seed: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(12, 3))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    objective.setup(model, (X, Y))
+    assert objective.member_logits(model, X).shape == (2, 6, 3)
+
+
 def test_a_frozen_part_is_the_same_in_all_members():
     """A pretrained part that does not learn would be of no use with other weights."""
     trunk = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.BatchNorm1d(8))

@@ -217,13 +217,14 @@ def draw_weights(model: nn.Module) -> None:
 
 def warn_of_equal_starts(model: nn.Module, others: Sequence[nn.Module], built: bool) -> None:
     """Warn of weights that learn, and start alike where members are drawn, or built by seed."""
+    named = [dict(other.named_parameters()) for other in others]  # perhaps of another kind
     alike = [
         name
         for name, p in model.named_parameters()
         if p.requires_grad
         and p.ndim > 1
         and bool((p != p.flatten()[0]).any())
-        and any(torch.equal(p, other.get_parameter(name)) for other in others)
+        and any(name in other and torch.equal(p, other[name]) for other in named)
     ]
     if alike:
         names = ", ".join(alike[:3]) + (", ..." if len(alike) > 3 else "")

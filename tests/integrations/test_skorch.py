@@ -129,6 +129,16 @@ class WithLogSoftmax(Net):
         return super().forward(x).log_softmax(1)
 
 
+class WithLogits(Net):
+    def forward(self, x):
+        return 9 + super().forward(x)  # all above 0
+
+
+class SoftmaxInLoss(skorch.NeuralNetClassifier):
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        return super().get_loss(y_pred.softmax(1), y_true, *args, **kwargs)
+
+
 class OwnLoss(skorch.NeuralNetClassifier):
     """A net that takes no logarithm, for a module that gives it."""
 
@@ -136,9 +146,16 @@ class OwnLoss(skorch.NeuralNetClassifier):
         return self.criterion_(y_pred, y_true)
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, CSAM])
-def test_log_probabilities_of_a_classifier_with_a_loss_of_its_own(optimizer, tmp_path):
-    own = {"kind": OwnLoss, "module": WithLogSoftmax, "criterion": nn.NLLLoss}
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "module"),
+    [
+        (torch.optim.SGD, OwnLoss, WithLogSoftmax),
+        (CSAM, OwnLoss, WithLogSoftmax),
+        (torch.optim.SGD, SoftmaxInLoss, WithLogits),
+    ],
+)
+def test_logits_of_a_classifier_with_a_loss_of_its_own(optimizer, kind, module, tmp_path):
+    own = {"kind": kind, "module": module, "criterion": nn.NLLLoss}
     torch.manual_seed(0)
     net_with(callback(tmp_path / "a"), optimizer, **own).fit(*arrays())
     torch.manual_seed(0)

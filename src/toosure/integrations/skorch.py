@@ -8,6 +8,7 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from toosure.integrations.watched_loop import WatchedLoop
+from toosure.metrics.distributions import are_probabilities
 from toosure.optim import CSAM
 from toosure.optim.csam import CSAMCriterion
 from toosure.watch import Watch
@@ -87,8 +88,8 @@ class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
 class LogOfProbabilities(nn.Module):
     """Return the logarithm of a module's probabilities, as skorch gives it to NLLLoss.
 
-    Outputs below 0 are no probabilities: those of a module that ends in a LogSoftmax, whose net
-    has a `get_loss` of its own, are returned as they are. The first outputs decide.
+    Outputs that are none, as of a module that ends in a LogSoftmax and whose net has a `get_loss`
+    of its own, are returned as they are. The first outputs decide.
     """
 
     def __init__(self, module: nn.Module, refused: str = "") -> None:
@@ -100,12 +101,17 @@ class LogOfProbabilities(nn.Module):
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         outputs = self.module(*inputs, **named)
         if self.takes_logarithm is None:
-            self.takes_logarithm = isinstance(outputs, Tensor) and bool((outputs >= 0).all())
+            self.takes_logarithm = isinstance(outputs, Tensor) and are_distributions(outputs)
             if self.takes_logarithm and self.refused:
                 raise ValueError(self.refused)
         if not self.takes_logarithm:
             return outputs
         return torch.log(outputs + torch.finfo(outputs.dtype).eps)
+
+
+def are_distributions(outputs: Tensor) -> bool:
+    """Whether outputs (N, C, ...) are probabilities of the classes, up to the rounding of bf16."""
+    return are_probabilities(outputs.movedim(1, -1).flatten(0, -2).bfloat16())
 
 
 def takes_logarithm(net: Any) -> bool:

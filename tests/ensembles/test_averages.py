@@ -144,6 +144,28 @@ def test_an_average_is_refreshed_with_examples_of_every_class():
         assert abs(float(norm.running_var) - 1.25) < 0.15
 
 
+class Cached(nn.Module):
+    """A network that makes a buffer in its first pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+        self.register_buffer("places", None)
+
+    def forward(self, x):
+        if self.places is None:
+            self.places = torch.linspace(0, 1, 64)
+        return self.head(x.flatten(1) * self.places)
+
+
+def test_a_buffer_that_the_first_pass_makes_is_made_by_the_average():
+    model = Cached()
+    averages = Averages(RunConfig(average="ema", steps=5), model, None, DATA)
+    expected = model(DATA.val.x)
+    averages.load([p.detach() for p in model.parameters()], 64)
+    torch.testing.assert_close(averages.copy(DATA.val.x), expected)
+
+
 def test_an_average_has_the_other_buffers_of_the_network():
     """Spectral norm divides by u^T W v, of vectors that follow the weights in training."""
     layer = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10))

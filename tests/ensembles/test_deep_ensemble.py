@@ -1,6 +1,7 @@
 """Members of a deep ensemble in a loop of one's own: what is drawn again, and what is not."""
 
 import warnings
+from copy import deepcopy
 
 import pytest
 import torch
@@ -29,6 +30,8 @@ def test_attention_is_drawn_again_for_every_member():
     DeepEnsemble(members=3).setup(model, (X, Y))
     starts = [member.attention.in_proj_weight for member in members_of(model)]
     assert not torch.equal(starts[0], starts[1]) and not torch.equal(starts[1], starts[2])
+    # As torch builds it: the layer inside does not have the bias of a Linear.
+    assert not any(m.attention.out_proj.bias.any() for m in members_of(model))
 
 
 def test_weights_that_nothing_draws_are_named():
@@ -51,6 +54,24 @@ def test_a_function_that_builds_networks_draws_them():
         objective.setup(model, (X, Y))
     one, other = objective.member_logits(model, X)
     assert not torch.allclose(one, other)
+
+
+def test_weights_that_a_function_builds_alike_are_named():
+    """Such as pretrained ones: the function is there, and is not what to set."""
+    objective = DeepEnsemble(members=2)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    objective.make_network = lambda seed: deepcopy(network)
+    with pytest.warns(UserWarning, match=r"start alike in 1\.weight, .* alike for every seed$"):
+        objective.setup(network, (X, Y))
+
+
+def test_members_may_be_of_another_kind():
+    objective = DeepEnsemble(members=2)
+    objective.make_network = lambda seed: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(12, 3))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    objective.setup(model, (X, Y))
+    assert objective.member_logits(model, X).shape == (2, 6, 3)
 
 
 def test_a_frozen_part_is_the_same_in_all_members():

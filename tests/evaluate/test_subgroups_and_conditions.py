@@ -127,6 +127,17 @@ def test_rows_without_a_number_are_a_group_beside_the_quarters():
     ]
 
 
+def test_every_row_is_in_a_group_where_names_are_alike():
+    groups = members_of({"site": np.array(["", "nan", "b", "nan"])}, "site")
+    assert {name: rows.tolist() for name, rows in groups.items()} == {
+        "(empty)": [0],
+        "b": [2],
+        "nan": [1, 3],
+    }
+    groups = members_of({"site": np.array([1000001.0, 1000002.0, np.nan])}, "site")
+    assert list(groups) == ["1000001.0", "1000002.0", "(empty)"]
+
+
 def test_columns_that_make_no_groups():
     extras = {"name": np.array([f"n{i}" for i in range(300)]), "x": np.full(30, np.nan)}
     with pytest.raises(ValueError, match="no column 'site' to group by; there is name, x"):

@@ -106,6 +106,11 @@ def test_a_module_without_forward_is_told_to_name_its_network(tmp_path):
     fit(WithoutForward(), [watch], tmp_path)
     assert "train/ece" in Run(tmp_path / "b").last
 
+    module = WithoutForward()
+    module.forward = module.net.forward
+    fit(module, [WatchCallback(run=tmp_path / "c", measure="none")], tmp_path)
+    assert "train/ece" in Run(tmp_path / "c").last
+
 
 def test_csam_and_bf16(tmp_path):
     module = Module(lambda p: CSAM(p, rho=0.1, gamma=1.0, lr=0.2))

@@ -122,3 +122,43 @@ def test_the_softmax_of_a_classifier_with_its_default_loss(tmp_path):
     assert row["train/accuracy"] == (net.predict(x) == y).mean()
     with pytest.raises(ValueError, match=r"CSAM needs logits.*criterion=nn.CrossEntropyLoss"):
         net_with(callback(tmp_path / "b"), CSAM, **default).fit(*arrays())
+
+
+class WithLogSoftmax(Net):
+    def forward(self, x):
+        return super().forward(x).log_softmax(1)
+
+
+class WithLogits(Net):
+    def forward(self, x):
+        return 9 + super().forward(x)  # all above 0
+
+
+class SoftmaxInLoss(skorch.NeuralNetClassifier):
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        return super().get_loss(y_pred.softmax(1), y_true, *args, **kwargs)
+
+
+class OwnLoss(skorch.NeuralNetClassifier):
+    """A net that takes no logarithm, for a module that gives it."""
+
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        return self.criterion_(y_pred, y_true)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "module"),
+    [
+        (torch.optim.SGD, OwnLoss, WithLogSoftmax),
+        (CSAM, OwnLoss, WithLogSoftmax),
+        (torch.optim.SGD, SoftmaxInLoss, WithLogits),
+    ],
+)
+def test_logits_of_a_classifier_with_a_loss_of_its_own(optimizer, kind, module, tmp_path):
+    own = {"kind": kind, "module": module, "criterion": nn.NLLLoss}
+    torch.manual_seed(0)
+    net_with(callback(tmp_path / "a"), optimizer, **own).fit(*arrays())
+    torch.manual_seed(0)
+    net_with(callback(tmp_path / "b"), optimizer).fit(*arrays())  # Net, with cross-entropy
+    one, other = (Run(tmp_path / name).rows[-1]["train/nll"] for name in "ab")
+    assert one == pytest.approx(other, rel=1e-4)

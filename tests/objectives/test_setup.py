@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 from toosure.config import RunConfig
 from toosure.data import imagefolder
 from toosure.objectives import OBJECTIVES, preparing
+from toosure.objectives.network import check_head
 from toosure.train import Runtime, train
 from toosure.words import parse
 
@@ -146,3 +147,20 @@ def test_a_head_that_does_not_give_the_logits_is_refused(name):
 
 def test_a_head_may_be_followed_by_what_softmax_does_not_see():
     OBJECTIVES["gamma_net"]().setup(nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), BOTH)
+
+
+@pytest.mark.parametrize("name", ["gamma_net", "meta_smoothing"])
+def test_one_logit_per_example_may_have_lost_its_column(name):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Flatten(0))
+    OBJECTIVES[name]().setup(model, tuple((x, y.clamp(max=1)) for x, y in BOTH))
+
+
+class InAutocast(nn.Sequential):
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x).float()
+
+
+def test_a_network_may_compute_its_logits_in_bfloat16():
+    torch.manual_seed(0)
+    check_head(InAutocast(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3)), BOTH[0][0], "")

@@ -86,6 +86,15 @@ def test_frozen_weights_are_no_sample():
     assert same == [True, False, False, False]
 
 
+def test_the_first_group_may_be_empty():
+    """As weights with decay and without are told apart by a rule that no weight may fit."""
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    for weight, groups in zip(weights, ([], [{"params": []}]), strict=True):
+        optimizer = BSAM([*groups, {"params": [weight]}], lr=0.1, data_size=10)
+        optimizer.step(linear_loss(weight))
+    assert torch.equal(*weights)
+
+
 def test_noise_of_a_step_is_drawn_where_the_weights_are(monkeypatch):
     """Drawn on the host, a step of ResNet-18 on a GPU would wait half a second for its noise."""
     generator = torch.Generator

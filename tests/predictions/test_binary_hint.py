@@ -1,6 +1,6 @@
 """A table of a binary classifier that cannot be read: the error names all options at once."""
 
-import re
+import shlex
 
 import numpy as np
 import pytest
@@ -19,9 +19,10 @@ def written(tmp_path, rows=ROWS):
 
 def arguments(message):
     """Return the options of a hint as arguments of `read_predictions`."""
-    given = dict(re.findall(r"--([a-z-]+) (\S+)", message.split("all at once")[1]))
-    classes = tuple(given["classes"].split(",")) if "classes" in given else ()
-    return {"label": given["label-column"], "columns": (given["columns"],), "classes": classes}
+    words = shlex.split(message.split("all at once")[1].split(": ", 1)[1])
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    classes = tuple(given["--classes"].split(",")) if "--classes" in given else ()
+    return {"label": given["--label-column"], "columns": (given["--columns"],), "classes": classes}
 
 
 @pytest.mark.parametrize(
@@ -55,4 +56,29 @@ def test_nothing_is_guessed_among_several(tmp_path, extra, value):
     rows = [f"{row},{value[i % 2] if i else extra}" for i, row in enumerate(ROWS)]
     with pytest.raises(ValueError, match="no column 'label'") as error:
         read_predictions(written(tmp_path, rows))
+    assert "all at once" not in str(error.value)
+
+
+def test_names_of_several_words_are_quoted(tmp_path):
+    rows = [row.replace(",b", ",not ill").replace(",m", ",very ill") for row in ROWS[1:]]
+    path = written(tmp_path, ["id,age,risk of death,the diagnosis", *rows])
+    with pytest.raises(ValueError, match="all at once") as error:
+        read_predictions(path)
+    predictions = read_predictions(path, **arguments(str(error.value)))
+    assert predictions.names == ("not ill", "very ill")
+
+
+def test_no_hint_of_a_name_with_a_comma(tmp_path):
+    """`--classes` parts its names there."""
+    rows = [ROWS[0], *(row.replace(",b", ',"not ill, or not sure"') for row in ROWS[1:])]
+    with pytest.raises(ValueError, match="no column 'label'") as error:
+        read_predictions(written(tmp_path, rows))
+    assert "all at once" not in str(error.value)
+
+
+def test_options_that_were_given_are_not_the_hint(tmp_path):
+    rows = [ROWS[0]] + [row.replace(",b", ",0").replace(",m", ",1") for row in ROWS[1:]]
+    path = written(tmp_path, rows)
+    with pytest.raises(ValueError, match="no column or array 'site'") as error:
+        read_predictions(path, label="diagnosis", columns=["risk"], groups="site")
     assert "all at once" not in str(error.value)

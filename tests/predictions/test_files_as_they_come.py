@@ -483,6 +483,34 @@ def test_numbers_that_a_frame_misses_are_named_by_their_column():
         from_frame(frame, label="y", columns=["risk"])
 
 
+def test_a_frame_may_miss_numbers_beside_the_scores_and_where_rows_are_ignored():
+    """As `DataFrame(model.predict_proba(X))` gives it, with an age and a label."""
+    frame = {"0": [0.9, 0.3, 0.2], "1": [0.1, 0.7, 0.8], "label": [0.0, 1.0, -100.0]}
+    for gap in (np.nan, None):
+        frame["age"] = [54.5, gap, 61.0]
+        predictions = from_frame(frame, ignore_index=-100)
+        assert "columns 0, 1" in predictions.note
+        np.testing.assert_array_equal(predictions.extras["age"], [54.5, np.nan])
+
+    del frame["age"]
+    frame["0"][2] = frame["1"][2] = np.nan
+    assert from_frame(frame, ignore_index=-100).n == 2
+    frame["1"][1] = np.nan
+    with pytest.raises(ValueError, match="column '1' misses 1 of 3 values, the first in row 1"):
+        from_frame(frame, ignore_index=-100)
+
+
+def test_a_frame_of_tensors():
+    """Rows that were collected in a loop are no missing values."""
+    rows = torch.tensor([[0.9, 0.1], [0.3, 0.7]])
+    objects = np.empty((3, 2), dtype=object)
+    for k in range(2):
+        objects[:, k] = rows[k], rows[k, 1], torch.tensor(k)
+    probs, risk, y = objects
+    assert from_frame({"probs": probs, "y": y}, label="y").correct.tolist() == [True, True]
+    assert from_frame({"risk": risk, "y": y}, label="y", columns=["risk"]).binary
+
+
 def test_a_missing_value_of_a_single_column_is_no_blank_line(tmp_path):
     """Pandas writes it as two quotes: leaving it out moved all rows below."""
     path = tmp_path / "a.csv"

@@ -174,7 +174,7 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
         ("x,y,label\n-1,1,cat\n", "class column's name or an integer in \\[0, 2\\); got 'cat'"),
         ("x,y,label\n-1,1,2\n", "labels must be integers in \\[0, 2\\); got 2 to 2"),
         ("x,y,label\n-1,1,0.5\n", "got '0.5'"),
-        ("x,y,label\n-1,nan,0\n", "row 0 of 1 holds NaN"),
+        ("x,y,label\n-1,nan,0\n", "misses 1 of 1 values, the first in row 0"),
         ("x,x,label\n-1,1,0\n", "two columns of one name"),
         ("x,y,label\n-1,1,0\n2,-1,0\n1,0\n", "line 4 has 2 cells and the header 3"),
         (
@@ -414,7 +414,7 @@ def test_a_split_is_proposed_only_with_its_truth(tmp_path):
     [
         ([[0.5, 0.48, 0]], "row 0 sums to 0.98, .* to within 0.001; independent labels are for"),
         ([[0.5, 2.48, 0]], "row 0 sums to 2.98, .*; if these are logits, say --kind logits"),
-        ([[0.5, np.nan, 0]], r"row 0 \(line 2 of a .csv\) holds NaN: drop or mend it"),
+        ([[0.5, np.nan, 0]], r"column 'y' misses 1 of 1 values, .*: drop such rows, or name"),
         ([[50, 25, 25]], "these are percentages; divide them by 100"),
     ],
 )

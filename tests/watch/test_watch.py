@@ -70,6 +70,20 @@ def test_curvature_may_be_of_another_loss_than_the_trained_one():
     assert Watch(net, FocalLoss(), train).last["train/gn_sharpness"] != plain["train/gn_sharpness"]
 
 
+def test_curvature_may_be_of_binary_cross_entropy():
+    """Of one output per example, and of several labels per example."""
+    (x, y), bce, key = data(), nn.BCEWithLogitsLoss(), "train/gn_sharpness"
+    torch.manual_seed(0)
+    one, several = (nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), k)) for k in (1, 3))
+    yes, labels = y % 2, torch.stack([y % 2, y > 1, y > 2], 1).float()
+    expected = Watch(one, bce, (x, yes)).last[key]
+    assert Watch(one, FocalLoss(), (x, yes), curvature_loss=bce).last[key] == expected
+    expected = Watch(several, bce, (x, labels)).last[key]
+    assert Watch(several, bce, (x, labels), curvature_loss=bce).last[key] == expected
+    with pytest.raises(ValueError, match=r"BCEWithLogitsLoss needs labels \(N, 3\)"):
+        Watch(several, CE, (x, y % 3), curvature_loss=bce)
+
+
 def test_curvature_examples_are_noted_where_they_are_fewer(tmp_path):
     train = data()
     with Watch(model(), CE, train, run=tmp_path / "a", curvature_examples=60) as watch:

@@ -72,7 +72,7 @@ class DeepEnsemble(Mixture):
     def convert(self, model: nn.Module, example: Tensor) -> None:
         """Attach the other members to the network."""
         others = [self.other(model, self.seed + m) for m in range(1, self.members)]
-        warn_of_equal_starts(model, others)
+        warn_of_equal_starts(model, others, built=self.make_network is not None)
         self.example = example
         self.choose_way([model, *others], replayed=False)
         model.members = OtherMembers(others)
@@ -202,33 +202,40 @@ def draw_weights(model: nn.Module) -> None:
         own = list(layer.parameters(recurse=False))
         if own and not any(p.requires_grad for p in own):
             continue  # BatchNorm would forget its statistics, too
-        for name in ("reset_parameters", "_reset_parameters"):  # torch's attention has the second
-            if hasattr(layer, name):
-                getattr(layer, name)()
-                break
+        if hasattr(layer, "reset_parameters"):
+            cast(Any, layer).reset_parameters()
+
+    # Torch's attention draws for the layers inside it, too: after them, as when it is built.
+    for layer in reversed(list(model.modules())):
+        if hasattr(layer, "_reset_parameters") and not hasattr(layer, "reset_parameters"):
+            cast(Any, layer)._reset_parameters()
 
     with torch.no_grad():
         for p, value in kept:
             p.copy_(value)
 
 
-def warn_of_equal_starts(model: nn.Module, others: Sequence[nn.Module]) -> None:
-    """Warn of weights that are drawn, learn, and start alike in all members."""
+def warn_of_equal_starts(model: nn.Module, others: Sequence[nn.Module], built: bool) -> None:
+    """Warn of weights that learn, and start alike where members are drawn, or built by seed."""
+    named = [dict(other.named_parameters()) for other in others]  # perhaps of another kind
     alike = [
         name
         for name, p in model.named_parameters()
         if p.requires_grad
         and p.ndim > 1
         and bool((p != p.flatten()[0]).any())
-        and any(torch.equal(p, other.get_parameter(name)) for other in others)
+        and any(name in other and torch.equal(p, other[name]) for other in named)
     ]
     if alike:
         names = ", ".join(alike[:3]) + (", ..." if len(alike) > 3 else "")
+        reason = (
+            "no reset_parameters() draws: set objective.make_network, a function of a seed that "
+            "builds the network, before setup"
+        )
+        if built:
+            reason = "the function that builds the network makes alike for every seed"
         warnings.warn(
-            f"members of a deep ensemble start alike in {names}, which no reset_parameters() "
-            "draws: set objective.make_network, a function of a seed that builds the network, "
-            "before setup",
-            stacklevel=5,
+            f"members of a deep ensemble start alike in {names}, which {reason}", stacklevel=5
         )
 
 

@@ -164,8 +164,12 @@ def members_of(extras: Mapping[str, np.ndarray], by: str) -> dict[str, np.ndarra
             f"column {by!r} has {len(distinct):,} values; at most {MAX_GROUPS} groups are "
             "possible: choose a coarser column"
         )
-    names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct]
-    names = [EMPTY if name in ("", "nan") else name for name in names]
+    is_float = values.dtype.kind == "f"
+    names = [f"{value:g}" if is_float else str(value) for value in distinct]
+    if len(set(names)) < len(names):  # 1000001 and 1000002
+        names = [str(value) for value in distinct]
+    empty = "nan" if is_float else ""  # the text "nan" is a group of its own
+    names = [EMPTY if name == empty else name for name in names]
     return {name: np.flatnonzero(inverse == k) for k, name in enumerate(names)}
 
 

@@ -56,7 +56,9 @@ class WatchCallback(Callback):
         if not (together or trainer.is_global_zero):
             return
 
-        if self.network is None and type(pl_module).forward is LightningModule.forward:
+        # One may be set on the module alone, `self.forward = self.net.forward`.
+        forward = getattr(pl_module.forward, "__func__", pl_module.forward)
+        if self.network is None and forward is LightningModule.forward:
             raise ValueError(
                 f"{type(pl_module).__name__} has no forward that gives the logits: write one, or "
                 'name the attribute that does, WatchCallback(network="...")'

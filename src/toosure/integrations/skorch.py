@@ -8,11 +8,17 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from toosure.integrations.watched_loop import WatchedLoop
+from toosure.metrics.distributions import are_probabilities
 from toosure.optim import CSAM
 from toosure.optim.csam import CSAMCriterion
 from toosure.watch import Watch
 from toosure.watch.criterion import Criterion
 from toosure.watch.measurer import Data
+
+CSAM_NEEDS_LOGITS = (
+    "CSAM needs logits, and skorch takes those of a classifier with NLLLoss for probabilities: "
+    "leave the module's Softmax out, and give criterion=nn.CrossEntropyLoss"
+)
 
 
 class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
@@ -55,16 +61,10 @@ class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
             return
         if self.loop.loss is None:
             self.loop.loss = net.criterion_
-        module = net.module_
-        if gives_probabilities(net):
-            if isinstance(net.optimizer_, CSAM):
-                raise ValueError(
-                    "CSAM needs logits, and skorch takes those of a classifier with NLLLoss for "
-                    "probabilities: leave the module's Softmax out, and give "
-                    "criterion=nn.CrossEntropyLoss"
-                )
-            module = LogOfProbabilities(module)
-        if isinstance(net.optimizer_, CSAM) and not isinstance(net.criterion_, CSAMCriterion):
+        module, with_csam = net.module_, isinstance(net.optimizer_, CSAM)
+        if takes_logarithm(net):
+            module = LogOfProbabilities(module, refused=CSAM_NEEDS_LOGITS if with_csam else "")
+        if with_csam and not isinstance(net.criterion_, CSAMCriterion):
             net.criterion_ = net.optimizer_.criterion(net.criterion_)
         self.loop.begin(module, net.optimizer_, dataset_train, dataset_valid)
 
@@ -86,17 +86,34 @@ class WatchCallback(Callback):  # type: ignore[misc]  # skorch has no types
 
 
 class LogOfProbabilities(nn.Module):
-    """Return the logarithm of a module's probabilities, as skorch gives it to NLLLoss."""
+    """Return the logarithm of a module's probabilities, as skorch gives it to NLLLoss.
 
-    def __init__(self, module: nn.Module) -> None:
+    Outputs that are none, as of a module that ends in a LogSoftmax and whose net has a `get_loss`
+    of its own, are returned as they are. The first outputs decide.
+    """
+
+    def __init__(self, module: nn.Module, refused: str = "") -> None:
         super().__init__()
         self.module = module
+        self.refused = refused  # the error for probabilities, where they cannot be watched
+        self.takes_logarithm: bool | None = None
 
-    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
-        probabilities: Tensor = self.module(*inputs, **named)
-        return torch.log(probabilities + torch.finfo(probabilities.dtype).eps)
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        outputs = self.module(*inputs, **named)
+        if self.takes_logarithm is None:
+            self.takes_logarithm = isinstance(outputs, Tensor) and are_distributions(outputs)
+            if self.takes_logarithm and self.refused:
+                raise ValueError(self.refused)
+        if not self.takes_logarithm:
+            return outputs
+        return torch.log(outputs + torch.finfo(outputs.dtype).eps)
 
 
-def gives_probabilities(net: Any) -> bool:
+def are_distributions(outputs: Tensor) -> bool:
+    """Whether outputs (N, C, ...) are probabilities of the classes, up to the rounding of bf16."""
+    return are_probabilities(outputs.movedim(1, -1).flatten(0, -2).bfloat16())
+
+
+def takes_logarithm(net: Any) -> bool:
     """Whether skorch takes the outputs of a net's module for probabilities."""
     return isinstance(net, NeuralNetClassifier) and isinstance(net.criterion_, nn.NLLLoss)

@@ -14,6 +14,8 @@ from toosure.metrics.inputs import at_least_float32
 from toosure.processes import Sharded
 from toosure.processes.wrappers import unwrapped
 
+ROUNDING = 0.05  # of the largest logit: a network may compute in bfloat16 inside
+
 
 class FeatureNetwork(Protocol):
     """A network in two parts, logits = head(features(x)), as ours are."""
@@ -79,14 +81,17 @@ def features_and_logits(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 def check_head(model: nn.Module, x: Tensor, otherwise: str) -> None:
     """Raise unless the network returns what its head gives; a number added to a row is allowed."""
     network = unwrapped(model)
+    head = head_of(network)
     with evaluating(network):
         features, logits = features_and_logits(network, x)
-        given = head_of(network)(features)
+        given = head(features.to(head.weight.dtype))
+    if logits.shape == given.shape[:1] and given.shape[1] == 1:  # one logit per example, as (N,)
+        logits = logits[:, None]
     if given.shape == logits.shape:
         error = (logits - given).float()
         if error.shape[1] > 1:  # softmax does not see the mean of a row
             error = error - error.mean(1, keepdim=True)
-        if not bool((error.abs() > 1e-3 * logits.abs().max()).any()):  # nor where it is NaN
+        if not bool((error.abs() > ROUNDING * logits.abs().max()).any()):  # nor where it is NaN
             return
     raise ValueError(
         f"{type(network).__name__} does not return what its last linear layer gives, and this "

@@ -183,7 +183,8 @@ class BSAM(SAM):
         group = self.param_groups[0]
         # Drawn where the weights are: on the host, noise for 11 million weights takes longer than
         # the pass on a GPU.
-        generator = torch.Generator(group["params"][0].device)
+        weight, _ = self._parameters()[0]
+        generator = torch.Generator(weight.device)
         generator.manual_seed(derive_seed(group["seed"], group["draws"]))
         group["draws"] += 1
         with self.sampled(generator):

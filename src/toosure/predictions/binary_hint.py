@@ -1,5 +1,8 @@
 """Name at once all the options that a table of a binary classifier needs."""
 
+import shlex
+from dataclasses import replace
+
 import numpy as np
 
 from toosure.predictions.columns import Columns, is_score
@@ -11,37 +14,51 @@ from toosure.predictions.truth_words import BOOLEANS
 from toosure.predictions.usual_names import CORRECT, PREDICTED, SCORES
 
 
-def binary_hint(columns: Columns, options: ReadOptions) -> str:
+def binary_options(columns: Columns, options: ReadOptions) -> ReadOptions | None:
     """Return the options for a table with one column of probabilities and one of two labels.
 
-    Empty where several columns may be either, or labels are missing. Class 1 is the label whose
-    rows have the higher probabilities, and the hint says that this is a guess.
+    None where several columns may be either, labels are missing, or `--columns` or `--classes`
+    would take a name apart at its comma. Class 1 is the label whose rows have the higher
+    probabilities: a guess.
 
     >>> risk, sick = np.array([0.1, 0.9, 0.8]), np.array(["no", "ill", "ill"])
-    >>> binary_hint({"risk": risk, "age": np.array([1, 2, 3]), "state": sick}, ReadOptions())
+    >>> table = {"risk": risk, "age": np.array([1, 2, 3]), "state": sick}
+    >>> as_typed(binary_options(table, ReadOptions()))
     "if 'risk' is the probability of ill: --label-column state --columns risk --classes no,ill"
     """
     scores = [options.columns[0]] if len(options.columns) == 1 else probability_columns(columns)
     labels = [options.label] if options.label else two_valued_columns(columns, options.groups)
     if len(scores) != 1 or len(labels) != 1 or {scores[0], labels[0]} - set(columns):
-        return ""
+        return None
     score, label = scores[0], labels[0]
 
     if is_score(columns[label]):
-        return ""
+        return None
     spelled = np.array([without_fraction(text) for text in spellings_of(flat(columns[label]))])
     classes = np.unique(spelled).tolist()
     words = {name.lower() for name in classes}
     if len(classes) != 2 or score not in probability_columns(columns) or words & set(MISSING):
-        return ""
+        return None
+    if any("," in name for name in (score, *classes)):
+        return None
 
-    asked = f"--label-column {label} --columns {score}"
+    asked = replace(options, label=label, columns=(score,))
     if {BOOLEANS.get(word) for word in words} == {True, False}:  # 0 and 1, no and yes
-        return f"if {score!r} is the probability of class 1: {asked}"
+        return asked
     means = [float(np.mean(columns[score][spelled == name])) for name in classes]
     zero, one = classes if means[0] <= means[1] else reversed(classes)
-    equals = "=" if zero.startswith("-") else " "
-    return f"if {score!r} is the probability of {one}: {asked} --classes{equals}{zero},{one}"
+    return replace(asked, classes=(zero, one))
+
+
+def as_typed(options: ReadOptions) -> str:
+    """Return the options of a binary table as they are typed, and what they mean."""
+    words = shlex.join(["--label-column", options.label or "", "--columns", *options.columns])
+    one = "class 1"
+    if options.classes:
+        one = options.classes[1]
+        equals = "=" if options.classes[0].startswith("-") else " "
+        words += f" --classes{equals}{shlex.quote(','.join(options.classes))}"
+    return f"if {options.columns[0]!r} is the probability of {one}: {words}"
 
 
 def probability_columns(columns: Columns) -> list[str]:

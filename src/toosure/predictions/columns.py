@@ -9,6 +9,7 @@ from torch import Tensor
 from toosure.predictions.csv_files import is_number
 
 Columns = Mapping[str, np.ndarray]
+OR_NAME = ", or name the columns of the scores with --columns"  # where they were guessed
 
 
 def is_numbers(values: np.ndarray) -> bool:
@@ -27,8 +28,8 @@ def check_damaged(values: np.ndarray, name: str) -> None:
         return
     numeric = [is_number(cell) for cell in values.tolist()]
     if len(numeric) / 2 < sum(numeric) < len(numeric):
-        if missing := missing_values(values, name):
-            raise ValueError(f"{missing}, or name the columns of the scores with --columns")
+        if missing := missing_values(values == "", name):
+            raise ValueError(f"{missing}{OR_NAME}")
         row = numeric.index(False)
         raise ValueError(
             f"column {name!r} holds {str(values[row])!r} in row {row} (line {row + 2} of a .csv): "
@@ -36,18 +37,30 @@ def check_damaged(values: np.ndarray, name: str) -> None:
         )
 
 
-def missing_values(values: np.ndarray, name: str) -> str:
-    """Return the error for a column of text with empty cells; empty if it has none.
+def check_complete(
+    columns: Columns, names: Sequence[str], kept: np.ndarray, remedy: str = ""
+) -> None:
+    """Refuse columns of numbers that miss a value, NaN, in the rows that are kept."""
+    for name in names:
+        values = columns[name]
+        if values.dtype.kind != "f" or values.ndim > 1:
+            continue
+        if missing := missing_values(np.isnan(values) & kept, name):
+            raise ValueError(f"{missing}{remedy}")
 
-    >>> missing_values(np.array(["0.5", "", "0.7"]), "p")
+
+def missing_values(missing: np.ndarray, name: str) -> str:
+    """Return the error for a column that misses values in some rows; empty if in none.
+
+    >>> missing_values(np.array([False, True, False]), "p")
     "column 'p' misses 1 of 3 values, the first in row 1 (line 3 of a .csv): drop such rows"
     """
-    empty = np.flatnonzero(values == "")
-    if not len(empty):
+    rows = np.flatnonzero(missing)
+    if not len(rows):
         return ""
     return (
-        f"column {name!r} misses {len(empty):,} of {len(values):,} values, the first in row "
-        f"{empty[0]} (line {empty[0] + 2} of a .csv): drop such rows"
+        f"column {name!r} misses {len(rows):,} of {len(missing):,} values, the first in row "
+        f"{rows[0]} (line {rows[0] + 2} of a .csv): drop such rows"
     )
 
 
@@ -58,7 +71,7 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
         return values if values.dtype.kind == "f" else values.astype(np.float64)
 
     if values.dtype.kind == "U" and values.ndim == 1:
-        if missing := missing_values(values, name):
+        if missing := missing_values(values == "", name):
             raise ValueError(missing)
         for row, cell in enumerate(values.tolist()):
             if not is_number(cell):

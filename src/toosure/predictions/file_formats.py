@@ -1,6 +1,7 @@
 """Open files of predictions: arrays (.npz, .npy, .pt) and tables (.csv, .jsonl, .parquet)."""
 
 import json
+import math
 import pickle
 import warnings
 import zipfile
@@ -224,12 +225,16 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     """Turn the values of a column into an array: numbers (N,), lists of them (N, C), or text.
 
     What begins as text is text: of a remark nothing is made, whatever else it holds. So is a column
-    that misses values: they become empty text, as in a .csv, and are refused where it is needed.
+    that misses values, but for fractions: they become empty text, as in a .csv, of fractions NaN,
+    and are refused where it is needed.
     """
     missing = list(map(is_missing, values))
     if any(missing):
-        texts = ["" if gone else str(value) for value, gone in zip(values, missing, strict=True)]
-        return np.array(texts)
+        pairs = list(zip(values, missing, strict=True))
+        there = [value for value, gone in pairs if not gone]
+        if there and all(isinstance(value, float | np.floating) for value in there):
+            return np.array([math.nan if gone else value for value, gone in pairs])
+        return np.array(["" if gone else str(value) for value, gone in pairs])
 
     nested = [isinstance(value, list | tuple | dict | np.ndarray) for value in values]
     if any(nested) and not all(nested) and not isinstance(values[0], str):
@@ -248,13 +253,15 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN or the NA of pandas, which equals nothing.
 
-    >>> [is_missing(value) for value in (None, float("nan"), 0.5, "", [None])]
-    [True, True, False, False, False]
+    >>> [is_missing(value) for value in (None, float("nan"), True, 0.5, "", [None])]
+    [True, True, False, False, False, False]
     """
-    if value is None or isinstance(value, str | list | tuple | dict | np.ndarray):
+    if value is None or isinstance(value, str | list | tuple | dict):
         return value is None
-    equal = value == value
-    return not (isinstance(equal, bool | np.bool_) and equal)
+    equal = value == value  # of an array or a tensor, an answer for each number
+    if isinstance(equal, bool | np.bool_):
+        return not equal
+    return equal is value  # pandas's NA
 
 
 def stacked_lists(values: Sequence[Any], name: str) -> np.ndarray:

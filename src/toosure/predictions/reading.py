@@ -171,9 +171,8 @@ def from_frame(
     table = {}
     for name in frame if isinstance(frame, Mapping) else frame.columns:
         values = np.asarray(frame[name])
-        has_gaps = values.dtype.kind == "f" and values.ndim == 1 and bool(np.isnan(values).any())
-        if has_gaps or values.dtype == object:
-            values = column_of(values.tolist(), str(name))
-        table[str(name)] = values
+        table[str(name)] = (
+            column_of(values.tolist(), str(name)) if values.dtype == object else values
+        )
     options = ReadOptions(kind, None, label, tuple(columns), tuple(classes), ignore_index)
     return replace(from_table(table, options), source="data frame")

@@ -7,8 +7,16 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from toosure.predictions.binary_hint import binary_hint
-from toosure.predictions.columns import Columns, is_numbers, number_column, other_columns, stacked
+from toosure.predictions.binary_hint import as_typed, binary_options
+from toosure.predictions.columns import (
+    OR_NAME,
+    Columns,
+    check_complete,
+    is_numbers,
+    number_column,
+    other_columns,
+    stacked,
+)
 from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
@@ -63,15 +71,23 @@ def text_columns(names: Sequence[str], options: ReadOptions) -> list[str]:
 
 
 def from_table(columns: Columns, options: ReadOptions) -> Predictions:
-    """Take a table; where it cannot be read, name the options if it looks like a binary one."""
+    """Take a table; where a binary one cannot be read, name the options with which it can."""
     try:
         return read_table(columns, options)
     except ValueError as error:
-        hint = binary_hint(columns, options)
-        complete = options.label and options.columns and options.classes
-        if complete or not hint:
+        asked = binary_options(columns, options)
+        if asked is None or not is_readable(columns, asked):
             raise
-        raise ValueError(f"{error}. Or all at once, {hint}") from error
+        raise ValueError(f"{error}. Or all at once, {as_typed(asked)}") from error
+
+
+def is_readable(columns: Columns, options: ReadOptions) -> bool:
+    """Whether a table can be read with these options."""
+    try:
+        read_table(columns, options)
+    except ValueError:
+        return False
+    return True
 
 
 def read_table(columns: Columns, options: ReadOptions) -> Predictions:
@@ -132,8 +148,9 @@ def confidence_table(
 ) -> Predictions:
     """Take the columns of confidences and hits."""
     numbers = number_column(columns, confidence)
-    predictions = from_confidence(numbers, parse_booleans(flat(columns[correct])))
     every = np.ones(len(numbers), dtype=bool)
+    check_complete(columns, [confidence], every)
+    predictions = from_confidence(numbers, parse_booleans(flat(columns[correct])))
     extras = other_columns(columns, (confidence,), every)
     predictions = with_groups(replace(predictions, extras=extras), options)
 
@@ -146,6 +163,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     """Take a table of scores and labels; without a label every row counts as class 0."""
     chosen = score_columns(columns, label, options)
     labels, kept = labels_of(columns, label, len(columns[chosen[0]]), options)
+    check_complete(columns, chosen, kept, "" if options.columns else OR_NAME)
     scores = stacked(columns, chosen)[torch.from_numpy(kept)]
     kind = options.kind or kind_of_columns(chosen, scores)
 

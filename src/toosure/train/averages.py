@@ -87,8 +87,10 @@ class Averages:
     def load(self, weights: Sequence[Tensor], examples: int) -> None:
         """Put weights into the copy of the network, and refresh its BatchNorm statistics."""
         torch._foreach_copy_(list(self.copy.parameters()), list(weights))
+        own = dict(self.copy.named_buffers())
         for name, buffer in self.model.named_buffers():
-            self.copy.get_buffer(name).copy_(buffer)
+            if name in own and own[name].shape == buffer.shape:  # not a cache that a pass makes
+                own[name].copy_(buffer)
         refresh_statistics(self.copy, self.predictor, self.training_batches(examples))
 
     def training_batches(self, examples: int) -> Iterator[Tensor]:

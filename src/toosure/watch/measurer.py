@@ -16,10 +16,10 @@ from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.batch_or_example import is_example
 from toosure.watch.best import BestPredictions
-from toosure.watch.criterion import Criterion, ignored_label
+from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
 from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
 from toosure.watch.joint import JointMeasurement, explaining_lost_processes
-from toosure.watch.logits_model import Rows, as_rows
+from toosure.watch.logits_model import Rows, as_rows, check_takes_classes
 from toosure.watch.same_watch import check_same_everywhere
 from toosure.watch.sample import ExampleSource, hash_of_labels
 from toosure.watch.split import Observation, WatchedSplit
@@ -102,6 +102,7 @@ class Measurer:
         sample = source.sample(name, data)
         rows = as_rows(name, predictor, sample, loss, self.device)
         check_measures(name, rows, measure)
+        settings = {**settings, "curvature_loss": on_columns(settings.get("curvature_loss"), rows)}
         split = WatchedSplit(
             name,
             rows.model,
@@ -270,6 +271,15 @@ def check_measures(name: str, rows: Rows, measure: Sequence[str]) -> None:
             "sam_theory needs examples with one label and inputs that are one floating-point "
             "tensor, which those of train are not: leave it out of measure"
         )
+
+
+def on_columns(loss: Criterion | None, rows: Rows) -> Criterion | None:
+    """Return a loss of one logit per label as one of two columns; any other as it is."""
+    if isinstance(loss, nn.BCEWithLogitsLoss) and rows.classes == 2:
+        return binary_criterion(loss, ndim=1)
+    if loss is not None:
+        check_takes_classes(loss, rows.classes)
+    return loss
 
 
 def patterns_inside(

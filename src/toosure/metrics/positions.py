@@ -7,6 +7,7 @@ from torch import Tensor
 
 from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import ArrayLike
+from toosure.metrics.label_hints import mark_hint
 
 
 class FlatPositions(NamedTuple):
@@ -44,7 +45,17 @@ def flatten_positions(
     kept = flat != ignore_index
     if not bool(kept.any()):
         raise ValueError(f"every label is ignore_index, {ignore_index}: nothing is left to measure")
-    return FlatPositions(rows[kept], flat[kept], groups[kept], name)
+    flat = flat[kept]
+    check_marks(flat, rows.shape[1] if rows.ndim == 2 else 2)
+    return FlatPositions(rows[kept], flat, groups[kept], name)
+
+
+def check_marks(labels: Tensor, classes: int) -> None:
+    """Raise if the one number that is no class may mark positions without a label."""
+    strange = labels[(labels < 0) | (labels >= classes)].unique().tolist()
+    hint = mark_hint(strange[0], "positions without a label") if len(strange) == 1 else ""
+    if hint:
+        raise ValueError(f"labels must be integers in [0, {classes}); got {strange[0]}{hint}")
 
 
 def class_rows(outputs: Tensor, labels: Tensor) -> Tensor:

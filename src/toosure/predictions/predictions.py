@@ -10,7 +10,12 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
-from toosure.metrics.conversion import LABELS_ARE_NUMBERS, holds_text, tensor_of_array
+from toosure.metrics.conversion import (
+    LABELS_ARE_NUMBERS,
+    bfloat16_hint,
+    holds_text,
+    tensor_of_array,
+)
 from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
@@ -135,7 +140,7 @@ def as_tensor(values: object, name: str) -> Tensor:
     if holds_text(array):
         raise ValueError(f"{name} must be numbers; got text: {LABELS_ARE_NUMBERS}")
     if array.dtype.kind not in "bifu":
-        raise ValueError(f"{name} must be numbers; got {array.dtype}")
+        raise ValueError(f"{name} must be numbers; got {array.dtype}{bfloat16_hint(array)}")
 
     if array.dtype.kind == "u":
         array = array.astype(np.int64)

@@ -28,7 +28,7 @@ class Options(TypedDict, total=False):
     names: Sequence[str] | np.ndarray
     top_label: bool | None
     label: str | None
-    columns: Sequence[str]
+    columns: str | Sequence[str]
     metrics: Collection[str] | None
 
 
@@ -68,7 +68,7 @@ def evaluate(
     names: Sequence[str] | np.ndarray = (),
     top_label: bool | None = None,
     label: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     metrics: Collection[str] | None = None,
 ) -> Evaluation | MultilabelEvaluation:
     """Measure every metric that predictions allow, with bootstrap intervals where affordable.

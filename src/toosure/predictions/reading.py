@@ -10,7 +10,7 @@ import numpy as np
 
 from toosure.predictions.arrays import from_arrays
 from toosure.predictions.file_formats import TABLES, column_of, read_arrays, read_table
-from toosure.predictions.options import ReadOptions
+from toosure.predictions.options import ReadOptions, as_names
 from toosure.predictions.predictions import Kind, Predictions
 from toosure.predictions.tables import from_table, text_columns
 from toosure.predictions.usual_names import LABELS, SCORES, UNTOLD_SCORES, WEAK_LABELS
@@ -23,7 +23,7 @@ def read_predictions(
     *,
     labels: str | Path | None = None,
     label: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     classes: Sequence[str] = (),
     ignore_index: int | None = None,
     unlabelled: bool = False,
@@ -45,7 +45,7 @@ def read_predictions(
     path = Path(path)
     try:
         options = ReadOptions(
-            kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled, groups
+            kind, split, label, as_names(columns), tuple(classes), ignore_index, unlabelled, groups
         )
 
         if path.suffix.lower() in TABLES:
@@ -151,7 +151,7 @@ def is_frame(values: object) -> TypeGuard[Any]:
 def from_frame(
     frame: object,
     label: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     *,
     kind: Kind | None = None,
     classes: Sequence[str] = (),
@@ -175,5 +175,5 @@ def from_frame(
         if has_gaps or values.dtype == object:
             values = column_of(values.tolist(), str(name))
         table[str(name)] = values
-    options = ReadOptions(kind, None, label, tuple(columns), tuple(classes), ignore_index)
+    options = ReadOptions(kind, None, label, as_names(columns), tuple(classes), ignore_index)
     return replace(from_table(table, options), source="data frame")

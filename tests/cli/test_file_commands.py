@@ -154,6 +154,14 @@ def test_independent_labels(tmp_path):
     assert result.stdout.startswith("1 of 2 labels is miscalibrated: cat")
     found = json.loads(toosure("evaluate", tmp_path / "a.npz", "--multilabel", "--json").stdout)
     assert found["worst"] == ["cat"]
+
+    words = ("evaluate", tmp_path / "a.npz", "--multilabel", "--fail-if")
+    fails = toosure(*words, f"ece > {found['pooled']['ece'][1] - 0.01}")
+    assert fails.exit_code == 1 and "(ece of all 2 labels is 0." in fails.stderr
+    assert fails.stdout == result.stdout
+    assert toosure(*words, "brier > 0.9").exit_code == 0
+    assert "of independent labels there are gap, ece, smece" in refused(*words, "mce > 0.1")
+
     for command in ("evaluate", "calibrate"):
         assert "`toosure evaluate --multilabel`" in refused(command, tmp_path / "a.npz")
     (tmp_path / "a.csv").write_text("a,label\n1,1\n")
@@ -169,7 +177,7 @@ def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path)
     assert result.exit_code == 0 and f"page: {page}" in result.stderr
     assert "How often a label is true" in page.read_text(encoding="utf-8")
 
-    for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--class-1",)):
+    for option in (("--by", "site"), ("--all",), ("--class-1",)):
         assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
 
     labels[:100] = -1

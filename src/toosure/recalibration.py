@@ -199,6 +199,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
         groups=predictions.groups,
         column=predictions.column,
         extras=predictions.extras,
+        layout=predictions.layout,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from toosure.cli import app
@@ -330,6 +331,55 @@ def test_apply(files):
     assert "write a .npz" in refused("apply", files / "c.pt", files / "new.npz", "-o", files / "n")
     words = refused("apply", files / "new.npz", files / "new.npz", "-o", files / "n.npz")
     assert "new.npz" in words
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_apply_keeps_the_shape_and_the_labels_of_pixels(tmp_path, axis, suffix):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(8, 5, 6, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1).astype(np.uint8)
+    fitted = Temperature().fit(logits.reshape(-1, 3), labels.reshape(-1))
+    save_calibrator(fitted, tmp_path / "c.pt")
+    labels[:, 0] = 255  # nobody labelled these
+    scores = np.moveaxis(logits, -1, axis)
+    np.savez(tmp_path / "a.npz", logits=scores, labels=labels, site=np.arange(8))
+
+    out = tmp_path / f"out{suffix}"
+    assert toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", out).exit_code == 0
+    written = dict(np.load(out)) if suffix == ".npz" else torch.load(out)
+    expected = fitted.predict_proba(logits.reshape(-1, 3)).reshape(logits.shape).numpy()
+    np.testing.assert_allclose(written["probs"], np.moveaxis(expected, -1, axis), rtol=1e-9)
+    np.testing.assert_array_equal(written["labels"], labels)
+    np.testing.assert_array_equal(written["site"], np.arange(8))
+    result = toosure("compare", tmp_path / "a.npz", out, "--ignore-index", 255)
+    assert result.exit_code == 0 and "the same 8 groups" in result.stdout, result.output
+
+    table = toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", tmp_path / "out.csv")
+    assert table.exit_code == 2 and "write a .npz or .pt" in table.stderr
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(20, 7, 3), (20, 3, 4, 5), (20, 1, 4, 5), (20, 4, 5)],
+    ids=["tokens", "pixels", "one channel", "one probability per pixel"],
+)
+def test_apply_takes_tokens_and_pixels_without_labels(tmp_path, shape):
+    classes = 3 if 3 in shape else 2
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, classes))
+    fitted = Temperature().fit(3 * rows, (rows + rng.gumbel(size=rows.shape)).argmax(1))
+    save_calibrator(fitted, tmp_path / "c.pt")
+    scores = rng.normal(size=shape)
+    name = "logits" if classes == 3 else "probs"
+    np.savez(tmp_path / "a.npz", **{name: scores if classes == 3 else 1 / (1 + np.exp(-scores))})
+
+    out = tmp_path / "out.npz"
+    assert toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", out).exit_code == 0
+    assert set(np.load(out)) == {"probs"} and np.load(out)["probs"].shape == shape
+    if classes == 2:
+        expected = 1 / (1 + np.exp(-scores / float(fitted.temperature)))
+        np.testing.assert_allclose(np.load(out)["probs"], expected, rtol=1e-6)
 
 
 def test_calibrate_takes_the_same_files(files):

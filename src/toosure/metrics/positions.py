@@ -60,17 +60,29 @@ def check_marks(labels: Tensor, classes: int) -> None:
 
 def class_rows(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return outputs (M, C), classes last, or (M,) where there is one output per position."""
-    shape = tuple(outputs.shape)
-    if outputs.ndim >= 3 and outputs.shape == labels.shape:
+    axis = class_axis(tuple(outputs.shape), tuple(labels.shape))
+    if axis is None:
         return outputs.reshape(-1)
+    return outputs.movedim(axis, -1).reshape(-1, outputs.shape[axis])
 
-    last = outputs.ndim >= 3 and shape[:-1] == tuple(labels.shape)
-    second = outputs.ndim >= 3 and (shape[0], *shape[2:]) == tuple(labels.shape)
-    if last and (outputs.ndim == 3 or not second):
-        return outputs.reshape(-1, shape[-1])
+
+def class_axis(outputs: tuple[int, ...], labels: tuple[int, ...]) -> int | None:
+    """Return which axis of outputs holds the classes, by shape; None for one output per position.
+
+    >>> class_axis((8, 5, 9), (8, 5)), class_axis((8, 3, 4, 4), (8, 4, 4))
+    (2, 1)
+    """
+    many = len(outputs) >= 3
+    if many and outputs == labels:
+        return None
+
+    last = many and outputs[:-1] == labels
+    second = many and (outputs[0], *outputs[2:]) == labels
+    if last and (len(outputs) == 3 or not second):
+        return len(outputs) - 1
     if second:
-        return outputs.movedim(1, -1).reshape(-1, shape[1])
+        return 1
     raise ValueError(
         "outputs of tokens are (N, T, C) with labels (N, T), of pixels (N, C, H, W) with labels "
-        f"(N, H, W); got {shape} and {tuple(labels.shape)}"
+        f"(N, H, W); got {outputs} and {labels}"
     )

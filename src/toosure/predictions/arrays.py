@@ -25,6 +25,7 @@ from toosure.predictions.labels import (
     numbered_otherwise,
 )
 from toosure.predictions.options import ReadOptions
+from toosure.predictions.positions import layout_of
 from toosure.predictions.predictions import (
     Kind,
     Predictions,
@@ -102,6 +103,8 @@ def of_classes(
 ) -> Predictions:
     """Take an array of scores and one of labels; without labels every row counts as class 0."""
     scores = score_array(arrays[score], score)
+    if options.unlabelled and scores.ndim > 2:
+        return of_all_positions(arrays, score, scores, truth, kind, options)
     if truth is None:
         return of_rows(arrays, score, scores, None, kind, options)
 
@@ -218,6 +221,28 @@ def of_positions(
     if int(groups.max()) == 0:  # one sequence alone shows no spread
         return replace(predictions, names=options.classes)
     return replace(predictions, names=options.classes, groups=groups, group_name=group_name)
+
+
+def of_all_positions(
+    arrays: Mapping[str, Any],
+    score: str,
+    scores: Tensor,
+    truth: str | None,
+    kind: Kind | None,
+    options: ReadOptions,
+) -> Predictions:
+    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread."""
+    layout = layout_of(scores, None if truth is None else arrays[truth])
+    rows = layout.rows(scores)
+    if kind is None:
+        kind = kind_of_one(score, rows.reshape(-1)) if is_one_column(rows) else guess_kind(rows)
+    predictions = FROM_ARRAYS[kind](rows, torch.zeros(len(rows), dtype=torch.int64))
+    others = {
+        name: as_array(values, name)
+        for name, values in arrays.items()
+        if name != score and values is not None
+    }
+    return replace(predictions, names=options.classes, extras=others, layout=layout)
 
 
 def label_array(values: Any, name: str) -> np.ndarray:

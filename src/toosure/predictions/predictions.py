@@ -25,6 +25,7 @@ from toosure.metrics.inputs import (
     as_pair,
     check_one_column,
 )
+from toosure.predictions.positions import Layout
 
 Kind = Literal["logits", "probs", "confidence"]
 
@@ -50,6 +51,7 @@ class Predictions:
     note: str = ""  # what a reader guessed about a file, in one line
     column: str = ""  # of a table that held one score per row: its name
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # other columns, (N,) each
+    layout: Layout | None = None  # of unlabelled tokens or pixels, whose `extras` are as they came
 
     @property
     def n(self) -> int:

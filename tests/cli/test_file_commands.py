@@ -382,6 +382,24 @@ def test_apply_takes_tokens_and_pixels_without_labels(tmp_path, shape):
         np.testing.assert_allclose(np.load(out)["probs"], expected, rtol=1e-6)
 
 
+def test_apply_needs_no_label_in_any_row(files):
+    arrays = np.load(files / "sure.npz")
+    save_calibrator(Temperature().fit(arrays["logits"], arrays["labels"]), files / "c.pt")
+    some = np.where(np.arange(200) < 9, -100, arrays["labels"])
+    np.savez(files / "some.npz", logits=arrays["logits"], labels=some)
+    words = ("apply", files / "c.pt")
+    assert toosure(*words, files / "some.npz", "-o", files / "out.npz").exit_code == 0
+    out = np.load(files / "out.npz")
+    assert (out["labels"] == some).all() and out["probs"].shape == (200, 3)
+
+    lines = (files / "table.csv").read_text().splitlines()
+    lines[3] = lines[3].rpartition(",")[0] + ","
+    (files / "some.csv").write_text("\n".join(lines))
+    assert toosure(*words, files / "some.csv", "-o", files / "out.csv").exit_code == 0
+    rows = (files / "out.csv").read_text().splitlines()
+    assert len(rows) == 201 and rows[3].split(",")[2] == "" and rows[4].split(",")[2] in "xyz"
+
+
 def test_calibrate_takes_the_same_files(files):
     out = files / "c.pt"
     words = ("--method", "temperature", "-o", out, "--json")

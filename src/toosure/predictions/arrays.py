@@ -23,6 +23,7 @@ from toosure.predictions.labels import (
     ignored_note,
     kept_rows,
     numbered_otherwise,
+    some_missing,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.positions import layout_of
@@ -109,6 +110,8 @@ def of_classes(
         return of_rows(arrays, score, scores, None, kind, options)
 
     labels = label_array(arrays[truth], truth)
+    if options.unlabelled and some_missing(labels):
+        return of_rows(arrays, score, scores, None, kind, options)
     if labels.shape == scores.shape and is_one_hot(labels):
         if kind == "probs" and (problem := distribution_problem(scores)):
             raise ValueError(f"{problem}: independent outputs are for `evaluate --multilabel`")

@@ -38,9 +38,9 @@ def read_predictions(
 
     Where names do not tell, `label` names the column of the labels, `columns` those of the scores,
     `classes` the classes in the order of the columns. Rows labelled `ignore_index` are left out;
-    with `unlabelled`, a file without labels counts every row as class 0, and so do all tokens or
-    pixels of any file. `groups` names the column or array that says which rows come together (a
-    patient, a sequence): these are resampled whole.
+    with `unlabelled`, every row of a file without labels, or with some missing, counts as class 0,
+    and so do all tokens or pixels of any file. `groups` names the column or array that says which
+    rows come together (a patient, a sequence): these are resampled whole.
     `note` of the result says what was guessed. Errors are ValueErrors of one line.
     """
     path = Path(path)

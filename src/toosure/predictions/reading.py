@@ -157,6 +157,7 @@ def from_frame(
     kind: Kind | None = None,
     classes: Sequence[str] = (),
     ignore_index: int | None = None,
+    groups: str | None = None,
 ) -> Predictions:
     """Take a pandas or polars frame, or a dict of columns, as `read_predictions` takes a table.
 
@@ -176,5 +177,6 @@ def from_frame(
         if has_gaps or values.dtype == object:
             values = column_of(values.tolist(), str(name))
         table[str(name)] = values
-    options = ReadOptions(kind, None, label, as_names(columns), tuple(classes), ignore_index)
+    names = as_names(columns)
+    options = ReadOptions(kind, None, label, names, tuple(classes), ignore_index, groups=groups)
     return replace(from_table(table, options), source="data frame")

@@ -1,9 +1,8 @@
 """Predictions in named arrays: which of them are scores and labels, and of what kind."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,13 @@ from toosure.predictions.labels import (
     some_missing,
 )
 from toosure.predictions.options import ReadOptions
-from toosure.predictions.positions import layout_of
 from toosure.predictions.predictions import (
+    FROM_ARRAYS,
     Kind,
     Predictions,
+    as_array,
     as_tensor,
     from_confidence,
-    from_logits,
-    from_probs,
 )
 from toosure.predictions.row_groups import (
     check_group_name,
@@ -43,6 +41,7 @@ from toosure.predictions.row_groups import (
     with_groups,
 )
 from toosure.predictions.truth_words import parse_booleans
+from toosure.predictions.unlabelled_positions import of_all_positions
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
@@ -50,12 +49,6 @@ from toosure.predictions.usual_names import (
     pick,
     pick_label,
 )
-
-FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
-    "logits": partial(from_logits, kind_given=True),
-    "probs": from_probs,
-    "confidence": from_confidence,
-}
 
 
 def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
@@ -226,28 +219,6 @@ def of_positions(
     return replace(predictions, names=options.classes, groups=groups, group_name=group_name)
 
 
-def of_all_positions(
-    arrays: Mapping[str, Any],
-    score: str,
-    scores: Tensor,
-    truth: str | None,
-    kind: Kind | None,
-    options: ReadOptions,
-) -> Predictions:
-    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread."""
-    layout = layout_of(scores, None if truth is None else arrays[truth])
-    rows = layout.rows(scores)
-    if kind is None:
-        kind = kind_of_one(score, rows.reshape(-1)) if is_one_column(rows) else guess_kind(rows)
-    predictions = FROM_ARRAYS[kind](rows, torch.zeros(len(rows), dtype=torch.int64))
-    others = {
-        name: as_array(values, name)
-        for name, values in arrays.items()
-        if name != score and values is not None
-    }
-    return replace(predictions, names=options.classes, extras=others, layout=layout)
-
-
 def label_array(values: Any, name: str) -> np.ndarray:
     """Return labels as an array of numbers, booleans or text, (N, 1) as (N,)."""
     if values is None:
@@ -259,14 +230,6 @@ def label_array(values: Any, name: str) -> np.ndarray:
     if not array.ndim:
         raise ValueError(f"{name} must be an array, one for each row; got a single value")
     return array.astype(str) if array.dtype.kind == "S" else array
-
-
-def as_array(values: Any, name: str) -> np.ndarray:
-    """Return an array of NumPy, which has no bfloat16."""
-    if not isinstance(values, Tensor):
-        return np.asarray(values)
-    tensor = as_tensor(values, name)
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def stored_names(

@@ -1,8 +1,9 @@
 """Predictions and truth of a classifier: logits, probabilities or confidences, checked once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from toosure.metrics.inputs import (
     as_pair,
     check_one_column,
 )
-from toosure.predictions.positions import Layout
+from toosure.predictions.layout import Layout
 
 Kind = Literal["logits", "probs", "confidence"]
 
@@ -124,6 +125,13 @@ def from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Predictions:
     return Predictions("confidence", confidence, correct)
 
 
+FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
+    "logits": partial(from_logits, kind_given=True),
+    "probs": from_probs,
+    "confidence": from_confidence,
+}
+
+
 def as_tensor(values: object, name: str) -> Tensor:
     """Turn an array of numbers into a tensor on the CPU, unsigned integers into int64."""
     if isinstance(values, Tensor):
@@ -147,6 +155,14 @@ def as_tensor(values: object, name: str) -> Tensor:
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
     return tensor_of_array(np.require(array, requirements="C"))
+
+
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Return an array of NumPy, which has no bfloat16."""
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    tensor = as_tensor(values, name)
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def renumbered(groups: Tensor | None) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Scores of all tokens or pixels of an array, labelled or not: as rows, and back in its shape."""
+"""The shape of scores of tokens or pixels: each position as a row, and back."""
 
 from typing import Any, NamedTuple
 

@@ -12,7 +12,7 @@ from toosure.evaluate.estimates import ece_change, estimate_of
 from toosure.evaluate.evaluation import Resampling, chance_of, check_level_and_bins, estimate
 from toosure.evaluate.log_zero import labels_at_zero
 from toosure.evaluate.matching_rows import names_differ
-from toosure.evaluate.paired import paired_change
+from toosure.evaluate.paired import ece_change_over_groups
 from toosure.evaluate.recalibrated import METRICS, Recalibration, Side
 from toosure.metrics.binned import reliability_from_confidence
 from toosure.metrics.mean_interval import mean_over_groups, student_interval
@@ -199,6 +199,7 @@ def calibrated(calibrator: Calibrator, predictions: Predictions) -> Predictions:
         groups=predictions.groups,
         column=predictions.column,
         extras=predictions.extras,
+        layout=predictions.layout,
     )
 
 
@@ -231,7 +232,7 @@ def change_of_ece(
     """Return the change of the ECE, with rows or whole groups resampled in pairs."""
     if before.groups is None:
         return ece_change(judged_view(before), judged_view(after), bins, **bootstrap)
-    return paired_change("ece", before, after, bins, **bootstrap)
+    return ece_change_over_groups(before, after, bins, **bootstrap)
 
 
 def mean_change(change: Tensor, level: float, groups: Tensor | None, seed: int) -> Estimate:

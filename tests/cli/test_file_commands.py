@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from toosure.cli import app
@@ -154,6 +155,14 @@ def test_independent_labels(tmp_path):
     assert result.stdout.startswith("1 of 2 labels is miscalibrated: cat")
     found = json.loads(toosure("evaluate", tmp_path / "a.npz", "--multilabel", "--json").stdout)
     assert found["worst"] == ["cat"]
+
+    words = ("evaluate", tmp_path / "a.npz", "--multilabel", "--fail-if")
+    fails = toosure(*words, f"ece > {found['pooled']['ece'][1] - 0.01}")
+    assert fails.exit_code == 1 and "(ece of all 2 labels is 0." in fails.stderr
+    assert fails.stdout == result.stdout
+    assert toosure(*words, "brier > 0.9").exit_code == 0
+    assert "of independent labels there are gap, ece, smece" in refused(*words, "mce > 0.1")
+
     for command in ("evaluate", "calibrate"):
         assert "`toosure evaluate --multilabel`" in refused(command, tmp_path / "a.npz")
     (tmp_path / "a.csv").write_text("a,label\n1,1\n")
@@ -169,7 +178,7 @@ def test_the_page_of_independent_labels_and_what_does_not_go_with_them(tmp_path)
     assert result.exit_code == 0 and f"page: {page}" in result.stderr
     assert "How often a label is true" in page.read_text(encoding="utf-8")
 
-    for option in (("--fail-if", "ece > 0.1"), ("--by", "site"), ("--all",), ("--class-1",)):
+    for option in (("--by", "site"), ("--all",), ("--class-1",)):
         assert f"{option[0]} does not go with --multilabel" in refused(*words, *option)
 
     labels[:100] = -1
@@ -322,6 +331,73 @@ def test_apply(files):
     assert "write a .npz" in refused("apply", files / "c.pt", files / "new.npz", "-o", files / "n")
     words = refused("apply", files / "new.npz", files / "new.npz", "-o", files / "n.npz")
     assert "new.npz" in words
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_apply_keeps_the_shape_and_the_labels_of_pixels(tmp_path, axis, suffix):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(8, 5, 6, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1).astype(np.uint8)
+    fitted = Temperature().fit(logits.reshape(-1, 3), labels.reshape(-1))
+    save_calibrator(fitted, tmp_path / "c.pt")
+    labels[:, 0] = 255  # nobody labelled these
+    scores = np.moveaxis(logits, -1, axis)
+    np.savez(tmp_path / "a.npz", logits=scores, labels=labels, site=np.arange(8))
+
+    out = tmp_path / f"out{suffix}"
+    assert toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", out).exit_code == 0
+    written = dict(np.load(out)) if suffix == ".npz" else torch.load(out)
+    expected = fitted.predict_proba(logits.reshape(-1, 3)).reshape(logits.shape).numpy()
+    np.testing.assert_allclose(written["probs"], np.moveaxis(expected, -1, axis), rtol=1e-9)
+    np.testing.assert_array_equal(written["labels"], labels)
+    np.testing.assert_array_equal(written["site"], np.arange(8))
+    result = toosure("compare", tmp_path / "a.npz", out, "--ignore-index", 255)
+    assert result.exit_code == 0 and "the same 8 groups" in result.stdout, result.output
+
+    table = toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", tmp_path / "out.csv")
+    assert table.exit_code == 2 and "write a .npz or .pt" in table.stderr
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(20, 7, 3), (20, 3, 4, 5), (20, 1, 4, 5), (20, 4, 5)],
+    ids=["tokens", "pixels", "one channel", "one probability per pixel"],
+)
+def test_apply_takes_tokens_and_pixels_without_labels(tmp_path, shape):
+    classes = 3 if 3 in shape else 2
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, classes))
+    fitted = Temperature().fit(3 * rows, (rows + rng.gumbel(size=rows.shape)).argmax(1))
+    save_calibrator(fitted, tmp_path / "c.pt")
+    scores = rng.normal(size=shape)
+    name = "logits" if classes == 3 else "probs"
+    np.savez(tmp_path / "a.npz", **{name: scores if classes == 3 else 1 / (1 + np.exp(-scores))})
+
+    out = tmp_path / "out.npz"
+    assert toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", out).exit_code == 0
+    assert set(np.load(out)) == {"probs"} and np.load(out)["probs"].shape == shape
+    if classes == 2:
+        expected = 1 / (1 + np.exp(-scores / float(fitted.temperature)))
+        np.testing.assert_allclose(np.load(out)["probs"], expected, rtol=1e-6)
+
+
+def test_apply_needs_no_label_in_any_row(files):
+    arrays = np.load(files / "sure.npz")
+    save_calibrator(Temperature().fit(arrays["logits"], arrays["labels"]), files / "c.pt")
+    some = np.where(np.arange(200) < 9, -100, arrays["labels"])
+    np.savez(files / "some.npz", logits=arrays["logits"], labels=some)
+    words = ("apply", files / "c.pt")
+    assert toosure(*words, files / "some.npz", "-o", files / "out.npz").exit_code == 0
+    out = np.load(files / "out.npz")
+    assert (out["labels"] == some).all() and out["probs"].shape == (200, 3)
+
+    lines = (files / "table.csv").read_text().splitlines()
+    lines[3] = lines[3].rpartition(",")[0] + ","
+    (files / "some.csv").write_text("\n".join(lines))
+    assert toosure(*words, files / "some.csv", "-o", files / "out.csv").exit_code == 0
+    rows = (files / "out.csv").read_text().splitlines()
+    assert len(rows) == 201 and rows[3].split(",")[2] == "" and rows[4].split(",")[2] in "xyz"
 
 
 def test_calibrate_takes_the_same_files(files):

@@ -1,11 +1,14 @@
 """The change of ECE on the same rows: its value, its interval, and how often that holds 0."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from toosure import metrics
 from toosure.evaluate import estimates
 from toosure.evaluate.estimates import ece_change
+from toosure.evaluate.paired import compare, ece_change_over_groups
 from toosure.predictions import from_logits
 
 OPTIONS = {"bins": 15, "level": 0.95, "seed": 0, "samples": 400}
@@ -44,6 +47,19 @@ def test_the_interval_is_that_of_resampled_rows():
     low, high = torch.stack(resampled).quantile(torch.tensor([0.025, 0.975]).double()).tolist()
     assert change.low == pytest.approx(min(low, 2 * change.value - high), abs=0.006)
     assert change.high == pytest.approx(max(high, 2 * change.value - low), abs=0.006)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_over_groups_it_is_that_of_a_comparison(binary):
+    """`compare` draws rows by their groups, one replica after another."""
+    logits, labels = drawn(600, 2, 1.5)
+    logits, labels = (logits[:, 0], labels == 0) if binary else (logits, labels)
+    groups = torch.arange(600) // 20
+    before, after = (replace(from_logits(z, labels), groups=groups) for z in (logits, logits / 1.5))
+    change = ece_change_over_groups(before, after, **OPTIONS)
+    compared = compare(before, after, samples=OPTIONS["samples"]).differences
+    expected = next(each.change for each in compared if each.key == "ece")
+    assert tuple(change) == pytest.approx(tuple(expected), rel=1e-9)
 
 
 def test_a_change_of_calibrated_predictions_is_seldom_called_more_than_chance():

@@ -245,6 +245,30 @@ def test_names_as_scikit_learn_has_them_and_a_label_that_is_missing():
         evaluate(probs=probs, labels=[None, "dog", "dog"], names=names)
 
 
+def test_groups_of_a_frame_are_a_column_and_none_is_missing():
+    frame = {"y": ["a", "b"] * 6, "p_a": [0.9, 0.4] * 6, "p_b": [0.1, 0.6] * 6}
+    patients = [f"P{i // 3}" for i in range(12)]
+    named = evaluate(frame | {"patient": patients}, label="y", groups="patient")
+    given = evaluate(frame, label="y", groups=np.array(patients))
+    assert named.groups == 4 and named.gap == given.gap
+    with pytest.raises(ValueError, match="no column or array 'patients'"):
+        evaluate(frame | {"patient": patients}, label="y", groups="patients")
+    with pytest.raises(ValueError, match="names a column of a data frame only"):
+        evaluate([[0.9, 0.1]] * 2, [0, 1], groups="patient")
+    for missing in (np.array(["P0", None] * 6, dtype=object), np.array([1.0, np.nan] * 6)):
+        with pytest.raises(ValueError, match="name no group in row 1"):
+            evaluate(frame, label="y", groups=missing)
+
+
+def test_a_probability_is_rounded_to_just_above_1():
+    probs = np.array([0.2, 0.7, 1 + 2e-7, -2e-7])
+    assert evaluate(probs=probs, labels=[0, 1, 1, 0]).metrics["nll"].value == pytest.approx(
+        -np.log([0.8, 0.7, 1, 1]).mean()
+    )
+    with pytest.raises(ValueError, match="lie in"):
+        evaluate(probs=probs + 1e-3, labels=[0, 1, 1, 0])
+
+
 def test_one_metric_may_be_named_without_a_list():
     logits, labels = [[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1]
     assert set(evaluate(logits, labels, metrics="nll").metrics) == {"nll", "accuracy", "ece"}

@@ -62,6 +62,15 @@ def test_trajectory_has_the_numbers_in_their_units():
     assert titles == [q.heading for q in shown_in("panel")][:6]
 
 
+def test_panels_that_are_asked_for():
+    one = figures.trajectory([run()], "ece")
+    assert {trace.meta["key"] for trace in one.data} == {"ece"}
+    with pytest.raises(ValueError, match=r"no run has 'gni'; there are gap, ece, .*gn_sharp"):
+        figures.trajectory([run()], ["ece", "gni"])
+    assert len(figures.trajectory([run(gni=np.ones(20)), run()], ["gni"]).data) == 1
+    assert not figures.trajectory([SimpleNamespace(name="new", config={}, columns={})], "ece").data
+
+
 def test_panels_share_their_steps():
     layout = figures.trajectory([run()]).layout
     assert {layout[f"xaxis{i}"].matches for i in range(1, 6) if i > 1} == {"x6"}

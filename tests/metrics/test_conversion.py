@@ -10,6 +10,7 @@ from toosure.evaluate import evaluate
 from toosure.metrics import ece, flatten_positions, multilabel_calibration, nll
 from toosure.metrics.conversion import holds_text, to_tensor
 from toosure.posthoc import Temperature
+from toosure.predictions import read_predictions
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(60, 3))
@@ -71,3 +72,17 @@ def test_memory_is_shared_where_torch_can_read_it():
     assert flatten_positions(backwards(LOGITS.reshape(10, 6, 3)), LABELS.reshape(10, 6))
     with pytest.raises(ValueError, match="numbers are needed; got text: labels number"):
         nll(LOGITS, np.array(["a", "b", "c"])[LABELS])
+
+
+def test_bfloat16_that_numpy_lost_the_name_of_is_recognised(tmp_path):
+    """`np.savez` of an array of ml_dtypes, as JAX has them, keeps two bytes a number, no type."""
+    bytes_only = LOGITS.astype(np.float16).view("V2")
+    with pytest.raises(
+        ValueError, match=r"may be bfloat16: convert it with \.astype\(np.float32\)"
+    ):
+        evaluate(bytes_only, LABELS)
+    np.savez(tmp_path / "a.npz", logits=bytes_only, labels=LABELS)
+    with pytest.raises(
+        ValueError, match=r"logits must be numbers; got \|V2, which may be bfloat16"
+    ):
+        read_predictions(tmp_path / "a.npz")

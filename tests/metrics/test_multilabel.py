@@ -110,6 +110,14 @@ def test_a_label_that_is_never_true_keeps_an_honest_gap():
         ({"logits": [[0.1, 0.9], [0.2, 0.4]], "targets": [[0, 1], [1, 0]]}, "probs=p; .*sigmoid"),
         ({"probs": [[0.1, 1.9], [0.2, 0.4]], "targets": [[0, 1], [1, 0]]}, "0.1 to 1.9"),
         ({"probs": [[0.1, 0.9], [0.2, 0.4]], "targets": [[0, 1], [2, 0]]}, "2 in row 1, label 0"),
+        (
+            {"probs": [[0.1, 0.9], [0.2, 0.4]], "targets": [[0, 1], [1, float("nan")]]},
+            "nan in row 1, label 1: write -100",
+        ),
+        (
+            {"probs": [[0.1, 0.9], [0.2, 0.4]], "targets": [[0, 1], [-1, 0]]},
+            "if -1 marks targets that are not known, say ignore_index=-1",
+        ),
         ({"probs": [[0.1, 0.9], [0.2, 0.4]], "targets": [0, 1]}, r"got \(2,\) and \(2, 2\)"),
         ({"probs": [[0.1, 0.9]], "targets": [[0, 1]]}, "two rows at least"),
         ({"probs": [[0.1, 0.9], [0.2, 0.4]]}, "targets are missing"),

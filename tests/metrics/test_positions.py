@@ -48,3 +48,15 @@ def test_what_is_wrong_is_named():
         flatten_positions(torch.zeros(2, 3, 5), torch.zeros(2, 4))
     with pytest.raises(ValueError, match="every label is ignore_index, -100"):
         flatten_positions(torch.zeros(2, 3, 5), torch.full((2, 3), -100))
+
+
+@pytest.mark.parametrize("mark", [255, -1])
+def test_a_usual_mark_of_what_has_no_label_is_recognised(mark):
+    outputs, labels = torch.zeros(2, 3, 2, 2), torch.tensor([[[0, 1], [2, mark]]] * 2)
+    with pytest.raises(ValueError, match=rf"got {mark}: if .* --ignore-index {mark}$"):
+        flatten_positions(outputs, labels)
+    assert len(flatten_positions(outputs, labels, mark).labels) == 6
+
+    # Other labels that are no class are left to what measures the rows.
+    assert len(flatten_positions(outputs, labels.where(labels != mark, 7)).labels) == 8
+    assert len(flatten_positions(torch.zeros(2, 256, 2, 2), labels.abs()).labels) == 8

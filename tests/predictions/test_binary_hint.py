@@ -82,3 +82,34 @@ def test_options_that_were_given_are_not_the_hint(tmp_path):
     with pytest.raises(ValueError, match="no column or array 'site'") as error:
         read_predictions(path, label="diagnosis", columns=["risk"], groups="site")
     assert "all at once" not in str(error.value)
+
+
+def with_sex(rows, score="prob_m"):
+    """Return the table with another column of two values, and the score's column named."""
+    header = rows[0].replace("risk", score) + ",sex"
+    return [header] + [f"{row},{'FM'[i % 2]}" for i, row in enumerate(rows[1:])]
+
+
+@pytest.mark.parametrize("score", ["prob_m", "prob_b"], ids=["rises", "falls"])
+def test_a_score_named_by_a_class_says_which_column_holds_the_labels(tmp_path, score):
+    with pytest.raises(ValueError, match="--label-column diagnosis") as error:
+        read_predictions(written(tmp_path, with_sex(ROWS, score)))
+    predictions = read_predictions(tmp_path / "predictions.csv", **arguments(str(error.value)))
+    assert predictions.names[1] == score[-1]
+    assert predictions.labels.tolist() == [int("bm"[i % 10 > 4] == score[-1]) for i in range(40)]
+
+
+@pytest.mark.parametrize("score", ["risk", "prob_m"])
+def test_a_column_is_not_taken_for_the_labels_because_some_labels_are_missing(tmp_path, score):
+    rows = [*ROWS[:-1], ROWS[-1][:-1]]
+    with pytest.raises(ValueError, match="no column 'label'") as error:
+        read_predictions(written(tmp_path, with_sex(rows, score)))
+    assert "all at once" not in str(error.value)
+
+
+def test_scores_that_need_no_labels_are_not_told_to_name_them(tmp_path):
+    rows = [f"{row.rpartition(',')[0]},{'FM'[i % 2]}" for i, row in enumerate(ROWS[1:])]
+    path = written(tmp_path, ["id,age,risk,sex", *rows])
+    with pytest.raises(ValueError, match="--columns") as error:
+        read_predictions(path, unlabelled=True)
+    assert "all at once" not in str(error.value)

@@ -98,6 +98,7 @@ def test_one_column_called_logit_holds_logits(tmp_path, name):
     torch.testing.assert_close(read.logits[:, 1], torch.tensor(Z))
     assert read.note.endswith(f"if they are probabilities, say --kind probs --columns {name}")
     assert from_frame(frame, columns=[name], kind="probs").kind == "probs"
+    assert from_frame(frame, columns=name, kind="probs").kind == "probs"  # one without a list
 
     obeyed = from_frame({"score": Z, "label": labels}, kind="logits")
     assert obeyed.kind == "logits" and "[0, 1]" not in obeyed.note

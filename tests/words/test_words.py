@@ -172,7 +172,8 @@ def test_words_round_trip(said, random):
         ("optimizer", "sgd:momentun=1", r"did you mean 'momentum'\? Its settings: lr=0\.001, mom"),
         ("optimizer", "sgd:lr=fast", "sgd: lr must be float; got 'fast'"),
         ("optimizer", "sgd:lr=1,lr=2", "lr is given twice"),
-        ("optimizer", "sgd:0.1", "expected setting=value; got '0.1'"),
+        ("optimizer", "sgd:0.1", r"expected setting=value; got '0.1'\. Its settings"),
+        ("optimizer", "sgd:lr=0.1,0.2", "got '0.2'; each of several values is a word of its own"),
         ("optimizer", "sgd:maximize=true", "no setting 'maximize'"),
         ("optimizer", "sam:roh=1", r"sam has no setting 'roh'; did you mean 'rho'\?.*lr=0\.001"),
         (

@@ -49,7 +49,15 @@ if TYPE_CHECKING:
 REPORT_HINT = "`toosure report` shows shifts on its page"
 WITH_SHIFTS = ("--ood", "--images", "--baseline", "--data-root", "--device", "--json")
 ALWAYS = ("--bins", "--edge", "--ci", "--seed", "--json", "--html")
-WITH_LABELS = ("--kind", "--label-column", "--columns", "--classes", "--ignore-index", "--split")
+WITH_LABELS = (
+    "--kind",
+    "--label-column",
+    "--columns",
+    "--classes",
+    "--ignore-index",
+    "--split",
+    "--fail-if",
+)
 WITH_SHIFT = ("--data-root", "--device", "--top-label", "--class-1", "--all", "--fail-if")
 Settings = dict[str, Any]  # bins, edge, level and seed
 Item = TypeVar("Item")
@@ -158,12 +166,15 @@ def evaluate(
 
         if html:
             check_target(html, *files, labels)
+        conditions = [parse_condition(text) for text in fail_if or []]
         if multilabel:
             only_one(files, "--multilabel")
-            show_labels(evaluate_labels(files[0], reading, split, settings), html, as_json)
+            labelled = evaluate_labels(files[0], reading, split, settings)
+            verdicts = judge_all(conditions, [labelled])
+            show_labels(labelled, html, as_json)
+            exit_if_one_holds(verdicts)
             return
 
-        conditions = [parse_condition(text) for text in fail_if or []]
         keys = None if everything or as_json or html else first_keys(conditions)
         with Spinner("reading") as spinner:
             if shift:

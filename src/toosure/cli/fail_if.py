@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from toosure.evaluate import Evaluation
+    from toosure.evaluate import Evaluation, MultilabelEvaluation
     from toosure.evaluate.conditions import Condition
 
 
@@ -19,7 +19,7 @@ def exit_if_one_holds(verdicts: Mapping[str, bool]) -> None:
 
 
 def judge_all(
-    conditions: Sequence["Condition"], results: Sequence["Evaluation"]
+    conditions: Sequence["Condition"], results: Sequence["Evaluation | MultilabelEvaluation"]
 ) -> dict[str, bool]:
     """Judge the conditions of --fail-if: sentences, which name the file if there are several."""
     from toosure.evaluate.conditions import judge

@@ -24,11 +24,11 @@ class Options(TypedDict, total=False):
     seed: int
     samples: int
     ignore_index: int | None
-    groups: ArrayLike | None
+    groups: ArrayLike | str | None
     names: Sequence[str] | np.ndarray
     top_label: bool | None
     label: str | None
-    columns: Sequence[str]
+    columns: str | Sequence[str]
     metrics: Collection[str] | None
 
 
@@ -64,11 +64,11 @@ def evaluate(
     samples: int = 1000,
     multilabel: bool = False,
     ignore_index: int | None = -100,
-    groups: ArrayLike | None = None,
+    groups: ArrayLike | str | None = None,
     names: Sequence[str] | np.ndarray = (),
     top_label: bool | None = None,
     label: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     metrics: Collection[str] | None = None,
 ) -> Evaluation | MultilabelEvaluation:
     """Measure every metric that predictions allow, with bootstrap intervals where affordable.
@@ -82,8 +82,8 @@ def evaluate(
     `samples` draws with `seed`.
 
     Or give a data frame with the column of its labels, `label`, and of its scores, `columns`, where
-    their names do not say it. `metrics` names the ones to measure, without rows per class; accuracy
-    and ECE, on which the verdict rests, always are.
+    their names do not say it; `groups` may be a column, too. `metrics` names the ones to measure,
+    without rows per class; accuracy and ECE, on which the verdict rests, always are.
 
     >>> from toosure.predictions import from_confidence
     >>> result = evaluate(from_confidence([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
@@ -102,8 +102,12 @@ def evaluate(
         )
 
     if is_frame(predictions) and labels is None:
-        predictions = from_frame(predictions, label, columns, classes=names)
+        column = groups if isinstance(groups, str) else None
+        predictions = from_frame(predictions, label, columns, classes=names, groups=column)
+        groups = groups if column is None else None
         names = ()
+    if isinstance(groups, str):
+        raise ValueError("groups names a column of a data frame only: give one for each row, (N,)")
     given = predictions_of(predictions, labels, probs, ignore_index, groups, names)
     of_class_one = is_of_class_one(given, top_label)
     return evaluate_classes(given, of_class_one, bins, edge, bootstrap, metrics)

@@ -84,7 +84,8 @@ def chance_of_groups(
 
     Under the hypothesis the sum of a class over a group has mean 0. It keeps its size and gets a
     random sign (the wild bootstrap, Wu 1986). A class in three groups only is never named: in a
-    quarter of the flips all three have the same sign.
+    quarter of the flips all three have the same sign. Where few hits, or misses, are expected and
+    none came, groups hardly differ: what is observed varies at least as over independent rows.
     """
     above = (~correct).double() - table.rates()[table.stratum]
     width = len(table.classes)
@@ -96,7 +97,8 @@ def chance_of_groups(
     permutations = signs @ sums
     variance = np.square(sums).sum(0)
     spread = np.sqrt(np.where(variance > 0, variance, np.inf))
-    p = adjusted_p(sums.sum(0) / spread, permutations / spread)
+    least = np.sqrt(np.maximum(spread**2, table.variance().cpu().numpy()))
+    p = adjusted_p(sums.sum(0) / least, permutations / spread)
     return ClassChance(variance, permutations, p, np.ones(width))
 
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from toosure.evaluate.estimates import Estimate
+from toosure.evaluate.multilabel import MultilabelEvaluation
 from toosure.evaluate.result import Evaluation, metric_keys
 from toosure.sentences import did_you_mean
 from toosure.verdicts import plural
@@ -88,23 +89,28 @@ def check_possible(condition: Condition) -> None:
         )
 
 
-def judge(condition: Condition, result: Evaluation) -> Judgement:
+def judge(condition: Condition, result: Evaluation | MultilabelEvaluation) -> Judgement:
     """Judge whether a condition holds over the whole interval; raise if its number is missing.
 
-    With very few rows a number is only noise, and no condition holds.
+    With very few rows a number is only noise, and no condition holds. Of independent labels the
+    numbers of all labels pooled are judged.
     """
     estimate = result.number(condition.name)
     if estimate is None:
-        reason = result.left_out.get(condition.name, "it was not measured")
-        if condition.name == "binary_brier":
-            reason = "it needs two classes; name brier otherwise"
-        raise ValueError(f"{condition.text}: {condition.name} is not known ({reason})")
+        raise ValueError(
+            f"{condition.text}: {condition.name} is not known ({why_unknown(condition, result)})"
+        )
     if math.isnan(estimate.value):
         raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")
 
-    drawn = result.n if result.groups is None else result.groups
+    if isinstance(result, MultilabelEvaluation):
+        groups, of = None, f" of all {len(result.labels)} labels"
+    else:
+        groups = result.groups
+        of = " of P(class 1)" if condition.name == "gap" and result.class_one else ""
+    drawn = result.n if groups is None else groups
     if drawn < MIN_DRAWN:
-        noun = plural(drawn, "row" if result.groups is None else "group")
+        noun = plural(drawn, "row" if groups is None else "group")
         verb = "is" if drawn == 1 else "are"
         value = f"{condition.name} is {estimate.value:.4g}"
         sentence = f"passes: {drawn} {noun} {verb} too few to decide on {condition.text} ({value})"
@@ -112,8 +118,16 @@ def judge(condition: Condition, result: Evaluation) -> Judgement:
 
     low, high = estimate.ends
     holds = low > condition.bound if condition.above else high < condition.bound
-    of = " of P(class 1)" if condition.name == "gap" and result.class_one else ""
     return Judgement(holds, sentence_of(condition, estimate, result.level, holds, of))
+
+
+def why_unknown(condition: Condition, result: Evaluation | MultilabelEvaluation) -> str:
+    """Return why an evaluation lacks the number of a condition."""
+    if isinstance(result, MultilabelEvaluation):
+        return f"of independent labels there are {', '.join(result.pooled)}"
+    if condition.name == "binary_brier":
+        return "it needs two classes; name brier otherwise"
+    return result.left_out.get(condition.name, "it was not measured")
 
 
 def sentence_of(

@@ -120,7 +120,7 @@ def ece_change(
     """Return ECE after minus before on the same rows, with its interval; a single row has none.
 
     Rows are resampled in pairs, by their bins and hits before and after, so that many rows cost no
-    more than few. `paired_change` resamples whole groups of rows.
+    more than few. `ece_change_over_groups` resamples whole groups of rows.
     """
     sides = [binned_rows(side, bins) for side in (before, after)]
     keys = sides[0][0] * 2 * bins + sides[1][0]

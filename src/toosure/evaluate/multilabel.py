@@ -67,6 +67,10 @@ class MultilabelEvaluation:
             return Verdict("fine", f"No label of {count} is miscalibrated beyond chance", reasons)
         return Verdict("unclear", f"Cannot tell with {self.n:,} {plural(self.n, 'row')}", reasons)
 
+    def number(self, name: str) -> Estimate | None:
+        """Return a number of all labels pooled, with its interval."""
+        return self.pooled.get(name)
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values: the verdict, the pooled measures and every label."""
         return {

@@ -14,8 +14,14 @@ from toosure.evaluate.log_zero import counted_zeros, labels_at_zero
 from toosure.evaluate.matching_rows import check_same_classes, check_same_rows
 from toosure.evaluate.paired_scores import PairedScore, judged, paired_scores
 from toosure.finite import json_ready
-from toosure.metrics.binned import Reliability, reliability_from_confidence
+from toosure.metrics.binned import (
+    Reliability,
+    equal_width_edges,
+    error_of,
+    reliability_from_confidence,
+)
 from toosure.metrics.group_draws import group_count, small_sample_factor
+from toosure.metrics.grouped_bins import group_bin_sums, sums_and_replicas
 from toosure.metrics.resampler import Resampler
 from toosure.predictions import Predictions
 from toosure.quantities import QUANTITIES
@@ -216,41 +222,48 @@ def resampled_weights(predictions: Predictions, seed: int, samples: int) -> Iter
         yield drawn if groups is None else drawn[groups]
 
 
-def paired_change(
-    key: str,
-    first: Predictions,
-    second: Predictions,
-    bins: int,
-    level: float,
-    seed: int,
-    samples: int,
+def ece_change_over_groups(
+    first: Predictions, second: Predictions, bins: int, level: float, seed: int, samples: int
 ) -> Estimate:
-    """Return the change of one number, second minus first, as `compare` does.
+    """Return the change of the ECE, second minus first, as `compare` does, resampling groups.
 
-    It works for any number and for whole groups, row by row. For the ECE of independent rows,
-    `ece_change` counts cells and costs the same for any number of rows.
+    Sums over each group and bin are resampled, not rows, of which an image may have a million.
     """
-    score = next(each for each in paired_scores(first, second, bins)[0] if each.key == key)
-    replicas = [score.change(weights) for weights in resampled_weights(first, seed, samples)]
-    return difference(score, replicas, level, first.groups).change
+    assert first.groups is not None
+    values, replicas = [], []
+    for side in judged(first, second):
+        edges = equal_width_edges(bins, side.confidence)
+        per_group = group_bin_sums(side.confidence, side.correct, first.groups, edges, "right")
+        sums, drawn = sums_and_replicas(per_group, seed, samples)
+        values.append(float(error_of(sums, 1)))
+        replicas.append(error_of(drawn, 1))
+
+    changes = (replicas[1] - replicas[0]).tolist()
+    return change_of(values[1] - values[0], changes, level, first.groups, biased=True)
 
 
 def difference(
     score: PairedScore, replicas: list[float], level: float, groups: Tensor | None
 ) -> Difference:
-    """Return one number of both files and its change, with the interval of the replicas.
+    """Return one number of both files and its change, with the interval of the replicas."""
+    value = score.second - score.first
+    change = Estimate(value)
+    if np.isfinite(value) and len(replicas) >= 2 and score.rows >= 2:
+        change = change_of(value, replicas, level, groups, score.biased)
+    return Difference(score.key, score.first, score.second, change)
+
+
+def change_of(
+    value: float, replicas: list[float], level: float, groups: Tensor | None, biased: bool
+) -> Estimate:
+    """Return a change with the interval of its replicas, of which noise may make all larger.
 
     Replicas of few groups vary too little (`small_sample_factor`).
     """
-    value = score.second - score.first
-    if not np.isfinite(value) or len(replicas) < 2 or score.rows < 2:
-        return Difference(score.key, score.first, score.second, Estimate(value))
-
     low, high = np.nanquantile(replicas, [0.5 - level / 2, 0.5 + level / 2])
     if groups is not None:
         factor = small_sample_factor(group_count(groups), level)
         low, high = (value + factor * (end - value) for end in (low, high))
-    if score.biased:
+    if biased:
         low, high = both_intervals(value, low, high)
-    change = Estimate(value, float(low), float(high))
-    return Difference(score.key, score.first, score.second, change)
+    return Estimate(value, float(low), float(high))

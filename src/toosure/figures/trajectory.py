@@ -22,7 +22,7 @@ FAR = 300  # a factor from the largest sharpness, up or down
 
 def trajectory(
     runs: Sequence[Measured],
-    panels: Sequence[str] | None = None,
+    panels: str | Sequence[str] | None = None,
     splits: Sequence[str] = ("val", "train"),
     points: int = 1000,
 ) -> "Figure":
@@ -40,6 +40,8 @@ def trajectory(
     """
     from plotly.subplots import make_subplots
 
+    panels = [panels] if isinstance(panels, str) else panels
+    check_panels(runs, panels or [])
     panels = panels or panel_keys(runs) or ["loss"]
     drawing = make_subplots(len(panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(panels))
     groups = group_runs(runs)
@@ -73,6 +75,14 @@ def panel_keys(runs: Sequence[Measured]) -> list[str]:
     written = dict.fromkeys(key for run in runs for key in run.columns)
     own = [key.removeprefix("train/").removeprefix("val/") for key in own_keys(list(written))]
     return [key for key in dict.fromkeys([*known, *own]) if has_panel(runs, key)]
+
+
+def check_panels(runs: Sequence[Measured], panels: Sequence[str]) -> None:
+    """Raise on a panel for which runs that have rows have no number."""
+    there = panel_keys(runs)
+    for key in panels:
+        if there and not has_panel(runs, key):
+            raise ValueError(f"no run has {key!r}; there are {', '.join(there)}")
 
 
 def draw_axes(drawing: "Figure", panels: Sequence[str]) -> None:

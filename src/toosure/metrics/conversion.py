@@ -43,6 +43,17 @@ def to_tensor(values: object) -> Tensor:
     return tensor_of_array(np.asarray(values))
 
 
+def bfloat16_hint(array: np.ndarray) -> str:
+    """Say what to do with bfloat16, which NumPy stores without its name; "" for other types.
+
+    >>> bfloat16_hint(np.zeros(2, "V2"))
+    ', which may be bfloat16: convert it with .astype(np.float32), before it is saved'
+    """
+    if array.dtype.name != "bfloat16" and array.dtype != np.dtype("V2"):
+        return ""
+    return ", which may be bfloat16: convert it with .astype(np.float32), before it is saved"
+
+
 def tensor_of_array(array: np.ndarray) -> Tensor:
     """Return an array as a tensor, with one copy where torch cannot share its memory.
 
@@ -50,7 +61,7 @@ def tensor_of_array(array: np.ndarray) -> Tensor:
     no memory that is reversed or read-only.
     """
     if array.dtype.kind not in "bifuc":
-        raise ValueError(f"numbers are needed; got an array of {array.dtype}")
+        raise ValueError(f"numbers are needed; got an array of {array.dtype}{bfloat16_hint(array)}")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:

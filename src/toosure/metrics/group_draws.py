@@ -24,6 +24,12 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
     if array.shape != (n,):
         raise ValueError(f"groups must have shape ({n},), one per row; got {array.shape}")
 
+    missing = np.not_equal(array, array)  # NaN differs from itself
+    if array.dtype == object:
+        missing |= np.array([name is None for name in array.tolist()])
+    if missing.any():
+        row = int(np.flatnonzero(missing)[0])
+        raise ValueError(f"groups name no group in row {row}: drop such rows, or fill them")
     names, index = np.unique(array, return_inverse=True)
     if len(names) < 2:
         raise ValueError(ONE_GROUP)

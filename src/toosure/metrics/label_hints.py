@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+USUAL_MARKS = (-1, 255)  # of what has no label, beside torch's -100
+
 
 def shape_hint(labels: Tensor, n: int, classes: int) -> str:
     """Guess what labels of a wrong shape are, from their values; "" without a guess."""
@@ -38,6 +40,18 @@ def range_hint(low: int, high: int, classes: int) -> str:
     if low < 0:
         return ""
     return f": the outputs have {classes} columns, and a label {high} needs {high + 1}"
+
+
+def mark_hint(label: float, what: str) -> str:
+    """Say how to leave out what a usual mark stands for; "" for another label.
+
+    >>> mark_hint(-1, "unknown targets"), mark_hint(7, "unknown targets")
+    (': if -1 marks unknown targets, say ignore_index=-1, or --ignore-index -1', '')
+    """
+    if label not in USUAL_MARKS:
+        return ""
+    mark = f"{label:g}"
+    return f": if {mark} marks {what}, say ignore_index={mark}, or --ignore-index {mark}"
 
 
 def type_hint(labels: Tensor, classes: int) -> str:

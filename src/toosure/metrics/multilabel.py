@@ -1,5 +1,6 @@
 """Calibration of independent binary outputs (N, K): each label, all pooled, and the worst ones."""
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from toosure.metrics.inputs import ArrayLike, as_logits, at_least_float32, check
 from toosure.metrics.interval_ends import Interval
 from toosure.metrics.intervals import confidence_interval_from_confidence
 from toosure.metrics.label_faults import LabelChance, judge_labels
+from toosure.metrics.label_hints import mark_hint
 from toosure.metrics.mean_interval import (
     interval_of_mean,
     mean_offsets,
@@ -129,9 +131,11 @@ def as_multilabel(
     valid = (targets == 0) | (targets == 1) | ~known
     if not bool(valid.all()):
         row, label = (~valid).nonzero()[0].tolist()
-        raise ValueError(
-            f"targets are 0 or 1; got {float(targets[row, label]):g} in row {row}, label {label}"
-        )
+        value = float(targets[row, label])
+        hint = mark_hint(value, "targets that are not known")
+        if math.isnan(value):
+            hint = ": write -100 for targets that are not known"
+        raise ValueError(f"targets are 0 or 1; got {value:g} in row {row}, label {label}{hint}")
     if not bool(known.any(0).all()):
         label = int((~known.any(0)).nonzero()[0])
         raise ValueError(f"every target of label {label} is ignore_index: leave the label out")

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from toosure.binary import binary_labels, is_one_column, two_column_probs, two_columns
 
+ROUNDING = 1e-6  # of probabilities beyond 0 and 1
 LOGITS_MAY_BE_PROBABILITIES = (
     "logits, one per example, all lie in [0, 1], as probabilities do: pass probabilities p as "
     "probs=p; if they are logits z, pass probs=torch.sigmoid(z)"
@@ -23,6 +24,8 @@ def columns_of_probs(probs: Tensor) -> Tensor:
     low, high = torch.stack(torch.aminmax(probs.detach())).tolist()
     if low >= 0 and high <= 1:
         return two_column_probs(probs)
+    if low >= -ROUNDING and high <= 1 + ROUNDING:  # a mean in float32, say
+        return two_column_probs(probs.clamp(0, 1))
 
     if not (low > -torch.inf and high < torch.inf):  # also where NaN
         raise ValueError("probs must be finite: one of them is NaN or infinity")

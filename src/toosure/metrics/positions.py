@@ -7,6 +7,7 @@ from torch import Tensor
 
 from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import ArrayLike
+from toosure.metrics.label_hints import mark_hint
 
 
 class FlatPositions(NamedTuple):
@@ -44,22 +45,44 @@ def flatten_positions(
     kept = flat != ignore_index
     if not bool(kept.any()):
         raise ValueError(f"every label is ignore_index, {ignore_index}: nothing is left to measure")
-    return FlatPositions(rows[kept], flat[kept], groups[kept], name)
+    flat = flat[kept]
+    check_marks(flat, rows.shape[1] if rows.ndim == 2 else 2)
+    return FlatPositions(rows[kept], flat, groups[kept], name)
+
+
+def check_marks(labels: Tensor, classes: int) -> None:
+    """Raise if the one number that is no class may mark positions without a label."""
+    strange = labels[(labels < 0) | (labels >= classes)].unique().tolist()
+    hint = mark_hint(strange[0], "positions without a label") if len(strange) == 1 else ""
+    if hint:
+        raise ValueError(f"labels must be integers in [0, {classes}); got {strange[0]}{hint}")
 
 
 def class_rows(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return outputs (M, C), classes last, or (M,) where there is one output per position."""
-    shape = tuple(outputs.shape)
-    if outputs.ndim >= 3 and outputs.shape == labels.shape:
+    axis = class_axis(tuple(outputs.shape), tuple(labels.shape))
+    if axis is None:
         return outputs.reshape(-1)
+    return outputs.movedim(axis, -1).reshape(-1, outputs.shape[axis])
 
-    last = outputs.ndim >= 3 and shape[:-1] == tuple(labels.shape)
-    second = outputs.ndim >= 3 and (shape[0], *shape[2:]) == tuple(labels.shape)
-    if last and (outputs.ndim == 3 or not second):
-        return outputs.reshape(-1, shape[-1])
+
+def class_axis(outputs: tuple[int, ...], labels: tuple[int, ...]) -> int | None:
+    """Return which axis of outputs holds the classes, by shape; None for one output per position.
+
+    >>> class_axis((8, 5, 9), (8, 5)), class_axis((8, 3, 4, 4), (8, 4, 4))
+    (2, 1)
+    """
+    many = len(outputs) >= 3
+    if many and outputs == labels:
+        return None
+
+    last = many and outputs[:-1] == labels
+    second = many and (outputs[0], *outputs[2:]) == labels
+    if last and (len(outputs) == 3 or not second):
+        return len(outputs) - 1
     if second:
-        return outputs.movedim(1, -1).reshape(-1, shape[1])
+        return 1
     raise ValueError(
         "outputs of tokens are (N, T, C) with labels (N, T), of pixels (N, C, H, W) with labels "
-        f"(N, H, W); got {shape} and {tuple(labels.shape)}"
+        f"(N, H, W); got {outputs} and {labels}"
     )

@@ -21,6 +21,7 @@ from toosure.metrics.inputs import (
     known_outputs,
     one_of,
 )
+from toosure.metrics.one_column import LOGITS_MAY_BE_PROBABILITIES, may_be_probabilities
 from toosure.posthoc.calibrator_inputs import (
     Outputs,
     check_every_class,
@@ -30,6 +31,7 @@ from toosure.posthoc.calibrator_inputs import (
     without_log_zero,
 )
 
+MANY = 20  # of fewer rows, logits may all lie in [0, 1] by chance
 ONE_EACH = "one output each, for two classes; one row is logits[None]"  # of rows (N,)
 
 
@@ -181,6 +183,9 @@ class Calibrator(nn.Module):
                 f"{name}: these are probabilities, not logits: give them as probs=; logits that "
                 "only look so are given with 1 added to all"
             )
+        one_each = is_one_column(outputs) and len(outputs) >= MANY
+        if kind == "logits" and one_each and may_be_probabilities(outputs):
+            raise ValueError(f"{name}: {LOGITS_MAY_BE_PROBABILITIES}")
         if self.sees_offset and self.fitted_on not in (None, kind_of(outputs, kind)):
             raise ValueError(
                 f"{name} was fitted on {self.fitted_on} and is given {kind}: log p differs from "

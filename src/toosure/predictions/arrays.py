@@ -1,9 +1,8 @@
 """Predictions in named arrays: which of them are scores and labels, and of what kind."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,16 @@ from toosure.predictions.labels import (
     ignored_note,
     kept_rows,
     numbered_otherwise,
+    some_missing,
 )
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
+    FROM_ARRAYS,
     Kind,
     Predictions,
+    as_array,
     as_tensor,
     from_confidence,
-    from_logits,
-    from_probs,
 )
 from toosure.predictions.row_groups import (
     check_group_name,
@@ -41,6 +41,7 @@ from toosure.predictions.row_groups import (
     with_groups,
 )
 from toosure.predictions.truth_words import parse_booleans
+from toosure.predictions.unlabelled_positions import of_all_positions
 from toosure.predictions.usual_names import (
     CLASS_NAMES,
     CORRECT,
@@ -48,12 +49,6 @@ from toosure.predictions.usual_names import (
     pick,
     pick_label,
 )
-
-FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
-    "logits": partial(from_logits, kind_given=True),
-    "probs": from_probs,
-    "confidence": from_confidence,
-}
 
 
 def from_arrays(arrays: Mapping[str, Any], options: ReadOptions) -> Predictions:
@@ -102,10 +97,14 @@ def of_classes(
 ) -> Predictions:
     """Take an array of scores and one of labels; without labels every row counts as class 0."""
     scores = score_array(arrays[score], score)
+    if options.unlabelled and scores.ndim > 2:
+        return of_all_positions(arrays, score, scores, truth, kind, options)
     if truth is None:
         return of_rows(arrays, score, scores, None, kind, options)
 
     labels = label_array(arrays[truth], truth)
+    if options.unlabelled and some_missing(labels):
+        return of_rows(arrays, score, scores, None, kind, options)
     if labels.shape == scores.shape and is_one_hot(labels):
         if kind == "probs" and (problem := distribution_problem(scores)):
             raise ValueError(f"{problem}: independent outputs are for `evaluate --multilabel`")
@@ -231,14 +230,6 @@ def label_array(values: Any, name: str) -> np.ndarray:
     if not array.ndim:
         raise ValueError(f"{name} must be an array, one for each row; got a single value")
     return array.astype(str) if array.dtype.kind == "S" else array
-
-
-def as_array(values: Any, name: str) -> np.ndarray:
-    """Return an array of NumPy, which has no bfloat16."""
-    if not isinstance(values, Tensor):
-        return np.asarray(values)
-    tensor = as_tensor(values, name)
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def stored_names(

@@ -11,23 +11,29 @@ from toosure.predictions.missing_labels import MISSING
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.spellings import spellings_of, without_fraction
 from toosure.predictions.truth_words import BOOLEANS
-from toosure.predictions.usual_names import CORRECT, PREDICTED, SCORES
+from toosure.predictions.usual_names import CORRECT, PREDICTED, SCORES, class_of
 
 
 def binary_options(columns: Columns, options: ReadOptions) -> ReadOptions | None:
     """Return the options for a table with one column of probabilities and one of two labels.
 
-    None where several columns may be either, labels are missing, or `--columns` or `--classes`
-    would take a name apart at its comma. Class 1 is the label whose rows have the higher
-    probabilities: a guess.
+    None where several columns may be either, where labels are missing or not needed, or where
+    `--columns` or `--classes` would take a name apart at its comma. Of several columns of labels,
+    one that holds the class of the score's name is taken. Class 1 is that class, or the label whose
+    rows have the higher probabilities: a guess.
 
     >>> risk, sick = np.array([0.1, 0.9, 0.8]), np.array(["no", "ill", "ill"])
     >>> table = {"risk": risk, "age": np.array([1, 2, 3]), "state": sick}
     >>> as_typed(binary_options(table, ReadOptions()))
     "if 'risk' is the probability of ill: --label-column state --columns risk --classes no,ill"
     """
+    if options.unlabelled and not options.label:
+        return None
     scores = [options.columns[0]] if len(options.columns) == 1 else probability_columns(columns)
     labels = [options.label] if options.label else two_valued_columns(columns, options.groups)
+    if len(scores) == 1 and len(labels) > 1:
+        own = class_of(scores[0])  # of p_malignant, malignant
+        labels = [name for name in labels if own in columns[name].astype(str)]
     if len(scores) != 1 or len(labels) != 1 or {scores[0], labels[0]} - set(columns):
         return None
     score, label = scores[0], labels[0]
@@ -47,6 +53,8 @@ def binary_options(columns: Columns, options: ReadOptions) -> ReadOptions | None
         return asked
     means = [float(np.mean(columns[score][spelled == name])) for name in classes]
     zero, one = classes if means[0] <= means[1] else reversed(classes)
+    if zero == class_of(score):
+        zero, one = one, zero
     return replace(asked, classes=(zero, one))
 
 
@@ -73,10 +81,10 @@ def probability_columns(columns: Columns) -> list[str]:
 
 
 def two_valued_columns(columns: Columns, groups: str | None) -> list[str]:
-    """Return the columns that hold two different values, in every row one of them."""
+    """Return the columns that hold two different values, beside those that are missing."""
     return [
         name
         for name, values in columns.items()
         if values.ndim == 1 and name != groups and name.lower() not in PREDICTED
-        if len(spelled := np.unique(values.astype(str))) == 2 and "" not in spelled
+        if len({text.lower() for text in np.unique(values.astype(str))} - set(MISSING)) == 2
     ]

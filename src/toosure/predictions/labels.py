@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toosure.predictions.missing_labels import check_missing
+from toosure.predictions.missing_labels import MISSING, check_missing
 from toosure.predictions.spellings import spellings_of, without_fraction
 from toosure.predictions.truth_words import BOOLEANS, POSITIVE, boolean_numbers, class_of_truth
 from toosure.predictions.usual_names import listed_columns, without_common
@@ -26,6 +26,17 @@ def kept_rows(values: np.ndarray, ignore_index: int | None) -> np.ndarray:
     spelled, inverse = np.unique(values.astype(str), return_inverse=True)
     kept = [without_fraction(label.strip()) != str(ignore_index) for label in spelled.tolist()]
     return np.array(kept, dtype=bool)[inverse]
+
+
+def some_missing(values: np.ndarray) -> bool:
+    """Whether some rows have no label: an empty cell, NaN, or the usual marks -1 and -100.
+
+    >>> some_missing(np.array([2.0, np.nan])), some_missing(np.array(["cat", "dog"]))
+    (True, False)
+    """
+    spelled = np.char.strip(np.unique(flat(values).astype(str))).tolist()
+    missing = (*MISSING, "-1", "-100")
+    return any(without_fraction(label).lower() in missing for label in spelled)
 
 
 def ignored_note(count: int) -> str:

@@ -1,8 +1,14 @@
 """What a user says about a file of predictions, beyond the names in it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toosure.predictions.predictions import Kind
+
+
+def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name, or several."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 @dataclass(frozen=True)

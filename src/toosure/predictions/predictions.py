@@ -1,8 +1,9 @@
 """Predictions and truth of a classifier: logits, probabilities or confidences, checked once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,7 +11,12 @@ from torch import Tensor
 
 from toosure.binary import is_one_column
 from toosure.metrics.confidence import top_label
-from toosure.metrics.conversion import LABELS_ARE_NUMBERS, holds_text, tensor_of_array
+from toosure.metrics.conversion import (
+    LABELS_ARE_NUMBERS,
+    bfloat16_hint,
+    holds_text,
+    tensor_of_array,
+)
 from toosure.metrics.distributions import are_probabilities
 from toosure.metrics.inputs import (
     ArrayLike,
@@ -20,6 +26,7 @@ from toosure.metrics.inputs import (
     as_pair,
     check_one_column,
 )
+from toosure.predictions.layout import Layout
 
 Kind = Literal["logits", "probs", "confidence"]
 
@@ -45,6 +52,7 @@ class Predictions:
     note: str = ""  # what a reader guessed about a file, in one line
     column: str = ""  # of a table that held one score per row: its name
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # other columns, (N,) each
+    layout: Layout | None = None  # of unlabelled tokens or pixels, whose `extras` are as they came
 
     @property
     def n(self) -> int:
@@ -117,6 +125,13 @@ def from_confidence(confidence: ArrayLike, correct: ArrayLike) -> Predictions:
     return Predictions("confidence", confidence, correct)
 
 
+FROM_ARRAYS: dict[Kind, Callable[[Any, Any], Predictions]] = {
+    "logits": partial(from_logits, kind_given=True),
+    "probs": from_probs,
+    "confidence": from_confidence,
+}
+
+
 def as_tensor(values: object, name: str) -> Tensor:
     """Turn an array of numbers into a tensor on the CPU, unsigned integers into int64."""
     if isinstance(values, Tensor):
@@ -135,11 +150,19 @@ def as_tensor(values: object, name: str) -> Tensor:
     if holds_text(array):
         raise ValueError(f"{name} must be numbers; got text: {LABELS_ARE_NUMBERS}")
     if array.dtype.kind not in "bifu":
-        raise ValueError(f"{name} must be numbers; got {array.dtype}")
+        raise ValueError(f"{name} must be numbers; got {array.dtype}{bfloat16_hint(array)}")
 
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
     return tensor_of_array(np.require(array, requirements="C"))
+
+
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Return an array of NumPy, which has no bfloat16."""
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    tensor = as_tensor(values, name)
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def renumbered(groups: Tensor | None) -> Tensor | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from toosure.predictions.arrays import from_arrays
 from toosure.predictions.file_formats import TABLES, column_of, read_arrays, read_table
-from toosure.predictions.options import ReadOptions
+from toosure.predictions.options import ReadOptions, as_names
 from toosure.predictions.predictions import Kind, Predictions
 from toosure.predictions.tables import from_table, text_columns
 from toosure.predictions.usual_names import LABELS, SCORES, UNTOLD_SCORES, WEAK_LABELS
@@ -23,7 +23,7 @@ def read_predictions(
     *,
     labels: str | Path | None = None,
     label: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     classes: Sequence[str] = (),
     ignore_index: int | None = None,
     unlabelled: bool = False,
@@ -38,14 +38,15 @@ def read_predictions(
 
     Where names do not tell, `label` names the column of the labels, `columns` those of the scores,
     `classes` the classes in the order of the columns. Rows labelled `ignore_index` are left out;
-    with `unlabelled`, a file without labels counts every row as class 0. `groups` names the column
-    or array that says which rows come together (a patient, a sequence): these are resampled whole.
+    with `unlabelled`, every row of a file without labels, or with some missing, counts as class 0,
+    and so do all tokens or pixels of any file. `groups` names the column or array that says which
+    rows come together (a patient, a sequence): these are resampled whole.
     `note` of the result says what was guessed. Errors are ValueErrors of one line.
     """
     path = Path(path)
     try:
         options = ReadOptions(
-            kind, split, label, tuple(columns), tuple(classes), ignore_index, unlabelled, groups
+            kind, split, label, as_names(columns), tuple(classes), ignore_index, unlabelled, groups
         )
 
         if path.suffix.lower() in TABLES:
@@ -151,11 +152,12 @@ def is_frame(values: object) -> TypeGuard[Any]:
 def from_frame(
     frame: object,
     label: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     *,
     kind: Kind | None = None,
     classes: Sequence[str] = (),
     ignore_index: int | None = None,
+    groups: str | None = None,
 ) -> Predictions:
     """Take a pandas or polars frame, or a dict of columns, as `read_predictions` takes a table.
 
@@ -171,8 +173,10 @@ def from_frame(
     table = {}
     for name in frame if isinstance(frame, Mapping) else frame.columns:
         values = np.asarray(frame[name])
-        table[str(name)] = (
-            column_of(values.tolist(), str(name)) if values.dtype == object else values
-        )
-    options = ReadOptions(kind, None, label, tuple(columns), tuple(classes), ignore_index)
+        if values.dtype == object:
+            values = column_of(values.tolist(), str(name))
+        table[str(name)] = values
+
+    names = as_names(columns)
+    options = ReadOptions(kind, None, label, names, tuple(classes), ignore_index, groups=groups)
     return replace(from_table(table, options), source="data frame")

@@ -26,6 +26,7 @@ from toosure.predictions.labels import (
     ignored_note,
     kept_rows,
     own_names_or_shorter,
+    some_missing,
     spelled_labels,
 )
 from toosure.predictions.options import ReadOptions
@@ -162,6 +163,8 @@ def confidence_table(
 def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Predictions:
     """Take a table of scores and labels; without a label every row counts as class 0."""
     chosen = score_columns(columns, label, options)
+    if label and options.unlabelled and some_missing(columns[label]):
+        label = None  # scores need none
     labels, kept = labels_of(columns, label, len(columns[chosen[0]]), options)
     check_complete(columns, chosen, kept, "" if options.columns else OR_NAME)
     scores = stacked(columns, chosen)[torch.from_numpy(kept)]

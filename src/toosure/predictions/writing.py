@@ -37,11 +37,16 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".csv":
+            if predictions.layout is not None:
+                raise ValueError(f"{path}: tokens and pixels keep their shape: write a .npz or .pt")
             write_csv(path, probs, extras, predictions)
             return
 
         # Columns that were read under these names, such as old probabilities, are replaced.
-        arrays = {**extras, "probs": probs[:, 1] if predictions.binary else probs}
+        probs = probs[:, 1] if predictions.binary else probs
+        if predictions.layout is not None:
+            probs = predictions.layout.restored(probs)
+        arrays = {**extras, "probs": probs}
         if predictions.names:
             arrays["class_names"] = np.array(predictions.names)
         if path.suffix.lower() == ".npz":

@@ -123,7 +123,10 @@ def split_setting(method: Method, item: str, first: bool) -> tuple[str, str]:
     leading = [setting.name for setting in method.settings.values() if setting.leads]
     if first and leading:
         return leading[0], item
-    raise ValueError(f"{method.name}: expected setting=value; got {item!r}{listing(method)}")
+    several = "" if first else "; each of several values is a word of its own: NAME:A=1 NAME:A=2"
+    raise ValueError(
+        f"{method.name}: expected setting=value; got {item!r}{several}.{listing(method)}"
+    )
 
 
 def word_of(method: Method, texts: Mapping[str, str]) -> Word:

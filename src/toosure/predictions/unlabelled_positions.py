@@ -1,0 +1,36 @@
+"""Scores of all tokens or pixels of an array, whether they are labelled or not."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toosure.binary import is_one_column
+from toosure.predictions.kinds import guess_kind, kind_of_one
+from toosure.predictions.layout import layout_of
+from toosure.predictions.options import ReadOptions
+from toosure.predictions.predictions import FROM_ARRAYS, Kind, Predictions, as_array
+
+
+def of_all_positions(
+    arrays: Mapping[str, Any],
+    score: str,
+    scores: Tensor,
+    truth: str | None,
+    kind: Kind | None,
+    options: ReadOptions,
+) -> Predictions:
+    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread."""
+    layout = layout_of(scores, None if truth is None else arrays[truth])
+    rows = layout.rows(scores)
+    if kind is None:
+        kind = kind_of_one(score, rows.reshape(-1)) if is_one_column(rows) else guess_kind(rows)
+    predictions = FROM_ARRAYS[kind](rows, torch.zeros(len(rows), dtype=torch.int64))
+    others = {
+        name: as_array(values, name)
+        for name, values in arrays.items()
+        if name != score and values is not None
+    }
+    return replace(predictions, names=options.classes, extras=others, layout=layout)

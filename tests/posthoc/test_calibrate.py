@@ -705,12 +705,12 @@ def test_what_is_of_another_kind_than_the_fit_is_refused(tmp_path):
         vector.predict_proba(logits.softmax(1))
 
     # P(class 1) of many rows, given as one logit each; of a few rows it cannot be told.
-    platt, p = Platt().fit(logits[:, 0] - logits[:, 1], labels == 0), torch.rand(20)
+    platt, p = Platt().fit(logits[:, 0] - logits[:, 1], labels == 0), torch.rand(100)
     for take in (platt.predict_proba, platt.transform):
         for one_each in (p, p[:, None]):
             with pytest.raises(ValueError, match=r"Platt: logits, .* pass probabilities p"):
                 take(one_each)
-        assert take(probs=p).shape[0] == take(p[:19]).shape[0] + 1 == take(p - 0.5).shape[0]
+        assert take(probs=p).shape[0] == take(p[:99]).shape[0] + 1 == take(p - 0.5).shape[0]
 
     # Log-probabilities are logits, and as good as the probabilities.
     probs = logits.softmax(1)

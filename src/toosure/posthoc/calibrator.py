@@ -31,7 +31,7 @@ from toosure.posthoc.calibrator_inputs import (
     without_log_zero,
 )
 
-MANY = 20  # of fewer rows, logits may all lie in [0, 1] by chance
+MANY = 100  # of fewer rows, as of one batch, logits may well all lie in [0, 1]
 ONE_EACH = "one output each, for two classes; one row is logits[None]"  # of rows (N,)
 
 

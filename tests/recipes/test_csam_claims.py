@@ -92,6 +92,13 @@ def test_csam_must_have_the_lowest_error_of_all_rows(ece, passed):
     assert claim.passed is None and claim.note == "3 of 48 runs missing or ended early"
 
 
+@pytest.mark.parametrize(("data", "says"), [("cifar100", "yes"), ("cifar10", "not on these data")])
+def test_the_paper_compares_losses_on_cifar100_only(data, says):
+    setting = Setting(data=data)
+    made = {row.name: scored(row) for row in rows.losses(setting)}
+    assert claims.lowest_error_claim(setting, data, made).paper == says
+
+
 @pytest.mark.parametrize(
     ("sharpness", "passed"),
     [

@@ -14,14 +14,17 @@ from typer.testing import CliRunner
 from toosure import metrics
 from toosure.cli import app
 from toosure.posthoc import Temperature
-from toosure.recipes import RunStore, Setting, recipe
+from toosure.recipes import RunStore, Setting, recipe, reproduce
 from toosure.recipes.benchmark import mixture_shifts
 from toosure.recipes.benchmark.score_files import ScoreFiles, score_files
 from toosure.recipes.csam import ensemble_rows, parts
 from toosure.recipes.needed_runs import SavedScores, missing_configs
 from toosure.recipes.recipe import RunMixture
+from toosure.recipes.reproduce import train_parts
 from toosure.runs import Run
+from toosure.shifts.plan import plan_of
 from toosure.shifts.record import ShiftRecord
+from toosure.sweep import Sweep
 from toosure.train import Runtime
 
 PART = recipe("csam").part("ood")
@@ -53,6 +56,20 @@ def test_mixtures_of_several_seeds_share_no_member():
     assert [mixture.config.seed for mixture in mixtures] == [0, 1, 2]  # as the rows beside it
     seeds = [member.seed for mixture in mixtures for member in mixture.members]
     assert seeds == list(range(15)) and len({mixture.name for mixture in mixtures}) == 3
+
+
+def test_before_a_deadline_the_members_of_an_ensemble_follow_one_another(tmp_path, monkeypatch):
+    """Two of the five are not judged alone. All five folders must be there to make the ensemble."""
+    started = []
+    monkeypatch.setattr(
+        reproduce, "sweep", lambda configs, *_, **__: started.extend(configs) or Sweep()
+    )
+    runtime = Runtime("cpu", shifts=plan_of("all"))
+    train_parts([PART], Setting(shifts=True), tmp_path, runtime, minutes=5)
+    assert len(started) == 18
+    for mixture in PART.mixtures(Setting()):
+        first = started.index(mixture.members[0])
+        assert started[first : first + 5] == list(mixture.members)
 
 
 def missing(setting, out):

@@ -177,6 +177,20 @@ def test_the_command_says_that_it_stopped(tmp_path):
     assert done.stopped and not done.runs
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_finished_runs_are_judged_after_the_deadline_but_not_after_ctrl_c(
+    tmp_path, monkeypatch, interrupted
+):
+    judged = []
+    part = replace(GAMMA_NET.part("common"), after_training=lambda *_: judged.append("all"))
+    if interrupted:
+        stopped = Sweep(stopped=True, interrupted=True)
+        monkeypatch.setattr(reproduce, "sweep", lambda *_, **__: stopped)
+    done = train_parts([part], Setting(quick=True), tmp_path, CPU, minutes=0)
+    assert done.stopped and done.interrupted == interrupted
+    assert judged == ([] if interrupted else ["all"])
+
+
 @pytest.mark.parametrize(("minutes", "first"), [(None, "calmo"), (5, None)])
 def test_short_runs_go_first_where_the_time_is_limited(tmp_path, monkeypatch, minutes, first):
     started = []

@@ -76,8 +76,8 @@ def train_parts(
 
     A run with saved scores in `setting.scores` is not missing. `limit` is the number of runs to
     train, in the order of the parts and their rows. No run is started after `minutes`; short runs
-    then go first, so that many end. Scores are saved as soon as a run ends. `listener_for` is
-    called with the missing runs.
+    then go first, so that many end, and finished runs are judged all the same. Scores are saved as
+    soon as a run ends. `listener_for` is called with the missing runs.
     """
     configs = dict.fromkeys(config for part in parts for config in part.configs(setting))
     mixtures = [mixture for part in parts for mixture in part.mixtures(setting)]
@@ -92,15 +92,16 @@ def train_parts(
     saved = SavedScores(setting, mixtures, with_shifts=True)
     saves = saves_by_run(parts, setting, saved)
     with scoring(progress, setting.scores, saves, beside=workers > 1) as listener:
-        for group_runtime, group in by_runtime(missing, runtime, saved):
+        for group_runtime, group in by_runtime(missing, runtime, saved, minutes is not None):
             if not done.stopped:
                 result = sweep(group, out, group_runtime, listener, workers, deadline=deadline)
                 done.runs += result.runs
                 done.failures |= result.failures
                 done.stopped = result.stopped
+                done.interrupted = result.interrupted
 
     for part in parts:
-        if part.after_training is not None and not done.stopped:
+        if part.after_training is not None and not done.interrupted:
             part.after_training(setting, RunStore(out), runtime)
 
     if done.runs:
@@ -110,19 +111,27 @@ def train_parts(
 
 
 def by_runtime(
-    configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores
+    configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores, keep_order: bool = False
 ) -> list[tuple[Runtime, list[RunConfig]]]:
     """Group runs by how they are trained; the group of the first run comes first.
 
     `runtime.graph` applies only to runs that a graph can record (`can_record`). Runs that only a
-    mixture needs are not judged on shifts: the mixture is.
+    mixture needs are not judged on shifts: the mixture is. With `keep_order` only neighbours share
+    a group.
     """
-    groups: dict[Runtime, list[RunConfig]] = {}
+    groups: list[tuple[Runtime, list[RunConfig]]] = []
     for config in configs:
         graph = runtime.graph and can_record(config)
         shifts = runtime.shifts if saved.needs_scores(config) else None
-        groups.setdefault(replace(runtime, graph=graph, shifts=shifts), []).append(config)
-    return list(groups.items())
+        own = replace(runtime, graph=graph, shifts=shifts)
+
+        candidates = groups[-1:] if keep_order else groups
+        group = next((runs for other, runs in candidates if other == own), None)
+        if group is None:
+            groups.append((own, [config]))
+        else:
+            group.append(config)
+    return groups
 
 
 def saves_by_run(parts: Sequence[Part], setting: Setting, saved: SavedScores) -> dict[str, Saves]:
@@ -147,8 +156,12 @@ def longest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
 
 
 def shortest_first(configs: Iterable[RunConfig]) -> list[RunConfig]:
-    """Return each run once, the cheapest first: so most runs end before a deadline."""
-    return sorted(dict.fromkeys(configs), key=lambda c: (cost(c), c.data))
+    """Return each run once, the cheapest first: so most runs end before a deadline.
+
+    Runs of equal cost keep their order, so that the seeds of a row and the members of a mixture
+    follow one another.
+    """
+    return sorted(dict.fromkeys(configs), key=cost)
 
 
 def cost(config: RunConfig) -> float:

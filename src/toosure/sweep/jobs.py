@@ -24,11 +24,15 @@ OutcomeKind = Literal["ended", "failed", "busy", "died", "left"]
 
 @dataclass
 class Sweep:
-    """Hold the runs of a sweep in order, and what went wrong by run name."""
+    """Hold the runs of a sweep in order, and what went wrong by run name.
+
+    A sweep that `stopped` was interrupted by a signal, or came to its deadline.
+    """
 
     runs: list[Run] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
+    interrupted: bool = False
 
 
 @dataclass
@@ -173,9 +177,9 @@ class Jobs:
     def sweep(self) -> Sweep:
         """Return the result, with the runs in the order of the configs."""
         runs = [run for _, run in sorted(self.runs.items())]
-        stopped = self.left or any(run.status == "stopped" for run in runs)
-        stopped = stopped or bool(self.not_started)
-        return Sweep(runs, self.failures, stopped)
+        interrupted = self.left or any(run.status == "stopped" for run in runs)
+        stopped = interrupted or bool(self.not_started)
+        return Sweep(runs, self.failures, stopped, interrupted)
 
 
 def is_finished(folder: Path) -> bool:

@@ -128,7 +128,7 @@ def lowest_error_claim(setting: Setting, where: str, rows: Rows) -> Claim:
     return judge(
         statement,
         found=f"place {ranking.index('CSAM') + 1} of {len(ranking)}: {best}",
-        paper="yes",
+        paper="yes" if rows["CSAM"].row.figures else "not on these data",
         holds=ranking[0] == "CSAM",
         rule="ours: by the mean over seeds",
         reasons=why_not_judged(setting, rows.values()),

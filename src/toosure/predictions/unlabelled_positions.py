@@ -22,7 +22,10 @@ def of_all_positions(
     kind: Kind | None,
     options: ReadOptions,
 ) -> Predictions:
-    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread."""
+    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread.
+
+    Lists, as of texts, do not, unless they are the labels.
+    """
     layout = layout_of(scores, None if truth is None else arrays[truth])
     rows = layout.rows(scores)
     if kind is None:
@@ -31,6 +34,6 @@ def of_all_positions(
     others = {
         name: as_array(values, name)
         for name, values in arrays.items()
-        if name != score and values is not None
+        if name != score and (name == truth or hasattr(values, "shape"))
     }
     return replace(predictions, names=options.classes, extras=others, layout=layout)

@@ -382,6 +382,25 @@ def test_apply_takes_tokens_and_pixels_without_labels(tmp_path, shape):
         np.testing.assert_allclose(np.load(out)["probs"], expected, rtol=1e-6)
 
 
+def test_apply_of_tokens_keeps_texts_and_leaves_lists_of_several_lengths_out(tmp_path):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(6, 4, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    fitted = Temperature().fit(logits.reshape(-1, 3), labels.reshape(-1))
+    save_calibrator(fitted, tmp_path / "c.pt")
+    arrays = {"logits": torch.tensor(logits), "labels": torch.tensor(labels)}
+    torch.save(arrays | {"words": [["a"] * (1 + i) for i in range(6)]}, tmp_path / "a.pt")
+    words = np.full((6, 4), "word")
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels, words=words)
+
+    for file, texts in ((tmp_path / "a.pt", None), (tmp_path / "a.npz", words.tolist())):
+        out = tmp_path / "out.pt"
+        result = toosure("apply", tmp_path / "c.pt", file, "-o", out)
+        assert result.exit_code == 0, result.output
+        assert torch.load(out)["probs"].shape == (6, 4, 3)
+        assert torch.load(out).get("words") == texts
+
+
 def test_apply_needs_no_label_in_any_row(files):
     arrays = np.load(files / "sure.npz")
     save_calibrator(Temperature().fit(arrays["logits"], arrays["labels"]), files / "c.pt")

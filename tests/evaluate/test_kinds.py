@@ -14,7 +14,7 @@ from toosure.evaluate.verdict import verdict
 from toosure.page.calibration import calibration_page
 from toosure.page.evaluation import evaluation_page
 from toosure.page.multilabel import multilabel_page
-from toosure.predictions import from_confidence, from_logits
+from toosure.predictions import from_confidence, from_frame, from_logits
 from toosure.recalibration import recalibrate
 
 FEW = {"samples": 40}
@@ -260,6 +260,13 @@ def test_groups_of_a_frame_are_a_column_and_none_is_missing():
             evaluate(frame, label="y", groups=missing)
 
 
+def test_the_missing_group_of_pandas_has_no_truth_value():
+    pandas = pytest.importorskip("pandas")
+    groups = pandas.Series(["P0", None, "P1"] * 4, dtype="string")
+    with pytest.raises(ValueError, match="name no group in row 1"):
+        evaluate(probs=[0.2, 0.7, 0.6] * 4, labels=[0, 1, 0] * 4, groups=groups)
+
+
 def test_a_probability_is_rounded_to_just_above_1():
     probs = np.array([0.2, 0.7, 1 + 2e-7, -2e-7])
     assert evaluate(probs=probs, labels=[0, 1, 1, 0]).metrics["nll"].value == pytest.approx(
@@ -267,6 +274,12 @@ def test_a_probability_is_rounded_to_just_above_1():
     )
     with pytest.raises(ValueError, match="lie in"):
         evaluate(probs=probs + 1e-3, labels=[0, 1, 1, 0])
+
+    table = {"label": np.array([0, 1, 1, 0]), "prob": probs}
+    assert from_frame(table).kind == "probs" and from_frame(table).labels.tolist() == [0, 1, 1, 0]
+    both = {"label": table["label"], "p_0": 1 - probs, "p_1": probs}
+    with pytest.raises(ValueError, match="row 2 holds -2e-07"):  # they were read as logits
+        from_frame(both)
 
 
 def test_one_metric_may_be_named_without_a_list():

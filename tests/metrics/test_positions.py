@@ -60,3 +60,8 @@ def test_a_usual_mark_of_what_has_no_label_is_recognised(mark):
     # Other labels that are no class are left to what measures the rows.
     assert len(flatten_positions(outputs, labels.where(labels != mark, 7)).labels) == 8
     assert len(flatten_positions(torch.zeros(2, 256, 2, 2), labels.abs()).labels) == 8
+
+    labels = labels.where(labels != 2, 1)
+    for binary in (torch.zeros(2, 2, 2), torch.zeros(2, 1, 2, 2)):
+        with pytest.raises(ValueError, match=rf"in \[0, 2\); got {mark}: if"):
+            flatten_positions(binary, labels)

@@ -99,6 +99,14 @@ def test_a_score_named_by_a_class_says_which_column_holds_the_labels(tmp_path, s
     assert predictions.labels.tolist() == [int("bm"[i % 10 > 4] == score[-1]) for i in range(40)]
 
 
+def test_the_probability_of_no_is_not_that_of_yes(tmp_path):
+    rows = [row.replace(",b", ",yes").replace(",m", ",no") for row in ROWS[1:]]
+    with pytest.raises(ValueError, match="if 'p_no' is the probability of no:") as error:
+        read_predictions(written(tmp_path, ["id,age,p_no,diagnosis", *rows]))
+    predictions = read_predictions(tmp_path / "predictions.csv", **arguments(str(error.value)))
+    assert predictions.names == ("yes", "no")
+
+
 @pytest.mark.parametrize("score", ["risk", "prob_m"])
 def test_a_column_is_not_taken_for_the_labels_because_some_labels_are_missing(tmp_path, score):
     rows = [*ROWS[:-1], ROWS[-1][:-1]]

@@ -342,6 +342,15 @@ def test_one_hot_and_several_labels_per_row(tmp_path):
         read_predictions(tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize("names", ["ab", "abcd"])
+def test_classes_of_tokens_are_counted(tmp_path, names):
+    np.savez(tmp_path / "a.npz", logits=-np.ones((4, 5, 3)), labels=np.zeros((4, 5), dtype=int))
+    for unlabelled in (False, True):
+        with pytest.raises(ValueError, match=f"must name 3 classes .*; {len(names)} given"):
+            read_predictions(tmp_path / "a.npz", classes=tuple(names), unlabelled=unlabelled)
+    assert read_predictions(tmp_path / "a.npz", classes=tuple("abc")).names == ("a", "b", "c")
+
+
 def test_tokens_are_groups(tmp_path):
     logits = np.random.default_rng(0).normal(size=(2, 3, 4))
     labels = np.array([[0, 1, -100], [3, -100, 2]])

@@ -43,6 +43,20 @@ def to_tensor(values: object) -> Tensor:
     return tensor_of_array(np.asarray(values))
 
 
+def is_missing(value: object) -> bool:
+    """Whether a value is None, NaN or the NA of pandas, which equals nothing.
+
+    >>> [is_missing(value) for value in (None, float("nan"), True, 0.5, "", [None])]
+    [True, True, False, False, False, False]
+    """
+    if value is None or isinstance(value, str | list | tuple | dict):
+        return value is None
+    equal = value == value  # of an array or a tensor, an answer for each number
+    if isinstance(equal, bool | np.bool_):
+        return not equal
+    return equal is value  # pandas's NA
+
+
 def bfloat16_hint(array: np.ndarray) -> str:
     """Say what to do with bfloat16, which NumPy stores without its name; "" for other types.
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toosure.metrics.conversion import is_missing
 from toosure.metrics.inputs import ArrayLike
 from toosure.metrics.resampler import Resampler
 from toosure.quantiles import normal_quantile, student_quantile
@@ -24,9 +25,11 @@ def group_numbers(groups: ArrayLike | None, n: int) -> Tensor:
     if array.shape != (n,):
         raise ValueError(f"groups must have shape ({n},), one per row; got {array.shape}")
 
-    missing = np.not_equal(array, array)  # NaN differs from itself
+    missing = np.zeros(n, dtype=bool)
     if array.dtype == object:
-        missing |= np.array([name is None for name in array.tolist()])
+        missing[:] = [is_missing(name) for name in array.tolist()]
+    else:
+        missing[:] = array != array  # NaN differs from itself
     if missing.any():
         row = int(np.flatnonzero(missing)[0])
         raise ValueError(f"groups name no group in row {row}: drop such rows, or fill them")

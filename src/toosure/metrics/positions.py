@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from toosure.binary import is_one_column
 from toosure.metrics.conversion import to_tensor
 from toosure.metrics.inputs import ArrayLike
 from toosure.metrics.label_hints import mark_hint
@@ -46,7 +47,7 @@ def flatten_positions(
     if not bool(kept.any()):
         raise ValueError(f"every label is ignore_index, {ignore_index}: nothing is left to measure")
     flat = flat[kept]
-    check_marks(flat, rows.shape[1] if rows.ndim == 2 else 2)
+    check_marks(flat, 2 if is_one_column(rows) else rows.shape[1])
     return FlatPositions(rows[kept], flat, groups[kept], name)
 
 

@@ -24,7 +24,7 @@ from toosure.predictions.labels import (
     numbered_otherwise,
     some_missing,
 )
-from toosure.predictions.options import ReadOptions
+from toosure.predictions.options import ReadOptions, check_classes
 from toosure.predictions.predictions import (
     FROM_ARRAYS,
     Kind,
@@ -147,10 +147,7 @@ def of_rows(
 
     classes = 2 if binary else scores.shape[1]
     class_names = options.classes or stored_names(arrays, classes, labels.dtype.kind not in "US")
-    if options.classes and len(options.classes) != classes:
-        raise ValueError(
-            f"--classes must name {classes} classes in their order; {len(options.classes)} given"
-        )
+    check_classes(options, classes)
     if labelled:
         labels = class_numbers(
             labels, class_names, classes, binary, names_given=bool(options.classes)
@@ -205,6 +202,7 @@ def of_positions(
     ignored = -100 if options.ignore_index is None else options.ignore_index
     rows = flatten_positions(scores, labels, ignored)
     predictions = FROM_ARRAYS[kind or guess_kind(rows.outputs)](rows.outputs, rows.labels)
+    check_classes(options, predictions.classes)
 
     groups = rows.groups
     group_name = rows.group_name

@@ -49,11 +49,13 @@ def binary_options(columns: Columns, options: ReadOptions) -> ReadOptions | None
         return None
 
     asked = replace(options, label=label, columns=(score,))
-    if {BOOLEANS.get(word) for word in words} == {True, False}:  # 0 and 1, no and yes
+    own = class_of(score)
+    truths = {BOOLEANS.get(word) for word in words}
+    if truths == {True, False} and BOOLEANS.get(own.lower(), True):  # 0 and 1, no and yes
         return asked
     means = [float(np.mean(columns[score][spelled == name])) for name in classes]
     zero, one = classes if means[0] <= means[1] else reversed(classes)
-    if zero == class_of(score):
+    if zero == own:
         zero, one = one, zero
     return replace(asked, classes=(zero, one))
 

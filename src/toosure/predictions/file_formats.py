@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
+from toosure.metrics.conversion import is_missing
 from toosure.predictions.csv_files import read_csv
 
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet")
@@ -248,20 +249,6 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     if str in kinds or (bool in kinds and len(kinds) > 1):
         return np.array([str(value) for value in values])
     return np.asarray(values)
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN or the NA of pandas, which equals nothing.
-
-    >>> [is_missing(value) for value in (None, float("nan"), True, 0.5, "", [None])]
-    [True, True, False, False, False, False]
-    """
-    if value is None or isinstance(value, str | list | tuple | dict):
-        return value is None
-    equal = value == value  # of an array or a tensor, an answer for each number
-    if isinstance(equal, bool | np.bool_):
-        return not equal
-    return equal is value  # pandas's NA
 
 
 def stacked_lists(values: Sequence[Any], name: str) -> np.ndarray:

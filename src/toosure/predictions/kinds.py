@@ -8,7 +8,7 @@ from torch import Tensor
 from toosure.binary import is_one_column
 from toosure.metrics.distributions import SUM_TOLERANCE, distribution_problem, probs_hint
 from toosure.metrics.inputs import as_logits
-from toosure.metrics.one_column import may_be_probabilities
+from toosure.metrics.one_column import ROUNDING, may_be_probabilities
 from toosure.predictions.predictions import Kind, Predictions
 
 
@@ -59,7 +59,8 @@ def check_log_probs(name: str, scores: Tensor) -> None:
 def kind_of_one(name: str, scores: Tensor) -> Kind:
     """Tell whether one score per row is a probability or a logit, by its name or its values.
 
-    It is a logit if it is named so or some values are below 0, else a probability in [0, 1].
+    It is a logit if it is named so or some values are below 0, else a probability in [0, 1], up to
+    rounding.
     """
     if not len(scores):
         return "probs"
@@ -73,10 +74,12 @@ def kind_of_one(name: str, scores: Tensor) -> Kind:
         )
 
     low, high = torch.stack(torch.aminmax(scores)).tolist()
-    if low < 0 or is_named_logits(name):
+    if is_named_logits(name):
         return "logits"
-    if low >= 0 and high <= 1:
+    if low >= -ROUNDING and high <= 1 + ROUNDING:
         return "probs"
+    if low < 0:
+        return "logits"
     percent = "; percentages must be divided by 100" if high <= 100 else ""
     raise ValueError(
         f"column {name!r} lies between {low:g} and {high:g}: neither probabilities nor, without "
@@ -89,7 +92,8 @@ def guess_kind(scores: Tensor) -> Kind:
     if (problem := distribution_problem(scores)) is None:
         return "probs"
     if (scores < 0).any():
-        return "logits"
+        rounded = distribution_problem(scores.clamp(min=0)) is None and scores.min() >= -ROUNDING
+        return "probs" if rounded else "logits"
 
     if bool(scores.isnan().any()):
         row = int(scores.isnan().any(1).nonzero()[0])

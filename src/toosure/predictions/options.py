@@ -29,3 +29,10 @@ class ReadOptions:
             twice = [word for word in words if words.count(word) > 1]
             if twice:
                 raise ValueError(f"{option} names {twice[0]} twice")
+
+
+def check_classes(options: ReadOptions, classes: int | None) -> None:
+    """Raise unless --classes, where it is given, names every class."""
+    given = len(options.classes)
+    if given and given != classes:
+        raise ValueError(f"--classes must name {classes} classes in their order; {given} given")

@@ -29,7 +29,7 @@ from toosure.predictions.labels import (
     some_missing,
     spelled_labels,
 )
-from toosure.predictions.options import ReadOptions
+from toosure.predictions.options import ReadOptions, check_classes
 from toosure.predictions.predictions import (
     Predictions,
     from_confidence,
@@ -280,9 +280,7 @@ def names_of(
     """Return the names of the classes: as given, or of the columns; none if unknown."""
     classes = max(width, 2)
     if options.classes:
-        if len(options.classes) != classes:
-            given = f"{len(options.classes)} given"
-            raise ValueError(f"--classes must name {classes} classes in their order; {given}")
+        check_classes(options, classes)
         check_order(chosen, width, options.classes)
         return options.classes
     if len(chosen) == width > 1:

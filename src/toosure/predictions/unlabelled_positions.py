@@ -10,7 +10,7 @@ from torch import Tensor
 from toosure.binary import is_one_column
 from toosure.predictions.kinds import guess_kind, kind_of_one
 from toosure.predictions.layout import layout_of
-from toosure.predictions.options import ReadOptions
+from toosure.predictions.options import ReadOptions, check_classes
 from toosure.predictions.predictions import FROM_ARRAYS, Kind, Predictions, as_array
 
 
@@ -22,15 +22,19 @@ def of_all_positions(
     kind: Kind | None,
     options: ReadOptions,
 ) -> Predictions:
-    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread."""
+    """Take scores of all tokens or pixels, each as class 0; the other arrays go along unread.
+
+    Lists, as of texts, do not, unless they are the labels.
+    """
     layout = layout_of(scores, None if truth is None else arrays[truth])
     rows = layout.rows(scores)
     if kind is None:
         kind = kind_of_one(score, rows.reshape(-1)) if is_one_column(rows) else guess_kind(rows)
     predictions = FROM_ARRAYS[kind](rows, torch.zeros(len(rows), dtype=torch.int64))
+    check_classes(options, predictions.classes)
     others = {
         name: as_array(values, name)
         for name, values in arrays.items()
-        if name != score and values is not None
+        if name != score and (name == truth or hasattr(values, "shape"))
     }
     return replace(predictions, names=options.classes, extras=others, layout=layout)

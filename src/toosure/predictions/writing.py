@@ -65,7 +65,8 @@ def as_tensor_or_texts(values: np.ndarray, name: str) -> Tensor | list[str]:
     if values.dtype.kind in "biuf" and fits:
         return as_tensor(values, name)
     texts = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(str)
-    return [str(text) for text in texts.tolist()]
+    listed: list[str] = texts.tolist()
+    return listed
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:

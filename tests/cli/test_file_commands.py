@@ -401,6 +401,32 @@ def test_apply_of_tokens_keeps_texts_and_leaves_lists_of_several_lengths_out(tmp
         assert torch.load(out).get("words") == texts
 
 
+@pytest.mark.parametrize("name", ["logits", "probs"])
+@pytest.mark.parametrize("padding", [np.nan, 0.0])
+def test_apply_leaves_padded_tokens_without_scores_empty(tmp_path, name, padding):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(30, 4, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    fitted = Temperature().fit(logits.reshape(-1, 3), labels.reshape(-1))
+    save_calibrator(fitted, tmp_path / "c.pt")
+    scores = logits if name == "logits" else np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    labels[:5, 2:], scores[:5, 2:] = -100, padding
+    np.savez(tmp_path / "a.npz", **{name: scores, "labels": labels})
+
+    out = tmp_path / "out.npz"
+    result = toosure("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", out)
+    assert result.exit_code == 0, result.output
+    probs = np.load(out)["probs"]
+    np.testing.assert_array_equal(np.isnan(probs).all(-1), labels == -100)
+    there = fitted.predict_proba(logits.reshape(-1, 3)).reshape(logits.shape).numpy()
+    np.testing.assert_allclose(probs[labels >= 0], there[labels >= 0], rtol=1e-9)
+    assert toosure("evaluate", out).exit_code == 0  # which skips them, too
+
+    scores[9, 0] = np.nan  # one that has a label
+    np.savez(tmp_path / "a.npz", **{name: scores, "labels": labels})
+    assert f"{name} must be" in refused("apply", tmp_path / "c.pt", tmp_path / "a.npz", "-o", out)
+
+
 def test_apply_needs_no_label_in_any_row(files):
     arrays = np.load(files / "sure.npz")
     save_calibrator(Temperature().fit(arrays["logits"], arrays["labels"]), files / "c.pt")

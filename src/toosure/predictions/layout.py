@@ -14,6 +14,7 @@ class Layout(NamedTuple):
 
     shape: tuple[int, ...]
     axis: int | None  # of the classes; None if there is one score per position
+    empty: Tensor | None = None  # (M,) bool: positions without scores, which stay NaN
 
     def rows(self, scores: Tensor) -> Tensor:
         """Return the scores as rows (M, C), or (M,)."""
@@ -27,6 +28,9 @@ class Layout(NamedTuple):
         >>> Layout((2, 3, 4, 4), axis=1).restored(np.zeros((32, 3))).shape
         (2, 3, 4, 4)
         """
+        if self.empty is not None:
+            rows = rows.copy()
+            rows[self.empty.numpy()] = np.nan
         if self.axis is None:
             return rows.reshape(self.shape)
         others = [size for place, size in enumerate(self.shape) if place != self.axis]

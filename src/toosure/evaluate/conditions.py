@@ -104,7 +104,8 @@ def judge(condition: Condition, result: Evaluation | MultilabelEvaluation) -> Ju
         raise ValueError(f"{condition.text}: {condition.name} is undefined for these predictions")
 
     if isinstance(result, MultilabelEvaluation):
-        groups, of = None, f" of all {len(result.labels)} labels"
+        count = len(result.labels)
+        groups, of = None, f" of all {count} labels" if count > 1 else ""
     else:
         groups = result.groups
         of = " of P(class 1)" if condition.name == "gap" and result.class_one else ""

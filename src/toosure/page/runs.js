@@ -194,7 +194,7 @@
   };
   // As `toosure.page.number_text` prints them.
   function printed(size, digits) {
-    if (size >= 1e9) return size.toExponential(2);
+    if (size >= 1e9) return size.toExponential(2).replace(/\+(\d)$/, "+0$1");
     return size >= 1e4 ? Math.round(size).toLocaleString("en") : size.toFixed(digits);
   }
   function signed(value, digits) {

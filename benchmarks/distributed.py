@@ -62,7 +62,7 @@ class OurLoop:
             self.agreement.update(step, training.check_divergence(), False)
             lr = training.set_rate(step)
             loss = training.step(training.batches.draw(step), lr)
-            training.record_loss(loss)
+            training.losses.append(loss)
             training.after_step(step)
             training.steps_taken += 1
             training.watch.step(lr=lr, epoch=training.epochs_taken)

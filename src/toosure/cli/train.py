@@ -147,7 +147,6 @@ def train(
     Repeating a command finishes what is missing. Ctrl-C writes a checkpoint first.
     """
     from toosure.train import Runtime
-    from toosure.train.check_settings import check_settings
 
     sys.path.insert(0, "")  # package.module:factory is looked for in the current folder
     plan = plan_of_options(shift, ood)
@@ -191,8 +190,6 @@ def train(
             sync_batchnorm=sync_batchnorm,
         )
         cluster = cluster_of(on, cpus_per_run, gpus_per_run)
-        for run in configs:
-            check_settings(run)
         result = run_sweep(configs, out, runtime, workers, cluster)
     except ValueError as error:
         fail(str(error))
@@ -211,7 +208,10 @@ def run_sweep(
     from toosure.runs.files import check_folder
     from toosure.runs.storage import as_given, as_url, local_folder
     from toosure.sweep import sweep
+    from toosure.train.check_settings import check_settings
 
+    for config in configs:
+        check_settings(config)
     check_folder(local_folder(out))
     ignore_broken_pipe(f"the training goes on, with its rows in {as_given(out)}")
     if as_url(out):

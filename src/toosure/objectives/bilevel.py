@@ -26,7 +26,7 @@ from toosure.objectives.network import (
 from toosure.objectives.seeded import SeededModule
 from toosure.objectives.splits import Splits, cut_meta_split, splits_of
 from toosure.objectives.stored_features import StoredFeatures, stored_features
-from toosure.objectives.virtual_step import logits_after_step, virtual_step
+from toosure.objectives.virtual_step import logits_after_step, set_gradients, virtual_step
 from toosure.optim.validators import check_not_negative
 
 Scope = Literal["head", "full"]
@@ -243,17 +243,12 @@ class Bilevel(SeededModule):
         """Move hyper down the gradient of the outer loss."""
         assert self.optimizer is not None
         parameters = list(self.hyper.parameters())
-        wanted = [*parameters, self.inner_values]
-        *slopes, of_values = torch.autograd.grad(outer, wanted, allow_unused=True)
+        of_values = set_gradients(outer, parameters, self.inner_values)
         self.inner_values = self.inner_values.detach()  # what holds a graph cannot be copied
-
-        gradients = []
-        for p, gradient in zip(parameters, slopes, strict=True):
-            p.grad = torch.zeros_like(p) if gradient is None else gradient
-            gradients.append(p.grad.flatten())
         if of_values is not None:
             self.signal.add(of_values.sum())
 
+        gradients = [p.grad.flatten() for p in parameters if p.grad is not None]
         self.slope.copy_(torch.linalg.vector_norm(torch.cat(gradients)))
         self.optimizer.step()
         self.constrain()
@@ -288,10 +283,9 @@ class Bilevel(SeededModule):
     # -- state ------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        adam = {} if self.optimizer is None else self.optimizer.state_dict()
         return {
             "generator": super().get_extra_state(),
-            "optimizer": adam,
+            "optimizer": {} if self.optimizer is None else self.optimizer.state_dict(),
             "taken": self.taken,
             "signal": self.signal.sums.clone(),
             "last_signal": astuple(self.signal.last),

@@ -32,6 +32,18 @@ def virtual_step(
     return [p.detach() if g is None else p.detach() - rate * g for p, g in pairs]
 
 
+def set_gradients(outer: Tensor, parameters: Sequence[Tensor], values: Tensor) -> Tensor | None:
+    """Set `grad` of each parameter, 0 where `outer` does not depend on it; return that of values.
+
+    None if `outer` does not depend on the values.
+    """
+    wanted = [*parameters, values]
+    *gradients, of_values = torch.autograd.grad(outer, wanted, allow_unused=True)
+    for p, gradient in zip(parameters, gradients, strict=True):
+        p.grad = torch.zeros_like(p) if gradient is None else gradient
+    return of_values
+
+
 def logits_after_step(
     model: nn.Module, inner: Tensor, inputs: Tensor, rate: float | Tensor
 ) -> Tensor:

@@ -141,7 +141,7 @@ def take_steps(training: Training, stop: Stop) -> None:
 
         lr = training.set_rate(step)
         loss = training.step(batches.draw(step), lr)
-        training.record_loss(loss)
+        training.losses.append(loss)
         training.after_step(step)
         if batches.ends_epoch(step):
             training.end_epoch()

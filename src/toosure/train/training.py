@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from toosure.config import RunConfig
 from toosure.data import Dataset
@@ -32,6 +31,7 @@ from toosure.train.engine import build_engine
 from toosure.train.graph import GraphStep
 from toosure.train.listener import ProgressListener
 from toosure.train.loading import in_float64, load_data
+from toosure.train.loss_buffer import LossBuffer
 from toosure.train.predictions import write_posterior, write_predictions
 from toosure.train.rank_zero import broadcast_checkpoint
 from toosure.train.reports import joined_reports
@@ -41,8 +41,6 @@ from toosure.train.steps import Step, load_optimizer, set_rates
 from toosure.watch import Watch
 from toosure.watch.measurer import predictor_of
 from toosure.watch.sink import device_name
-
-MAX_UNREAD = 64  # losses that stay on the device before the host reads them
 
 
 class Training:
@@ -88,8 +86,7 @@ class Training:
         self.control = build_control(self, control_split)
         self.best = build_best(config, self.data, processes)
 
-        self.losses = torch.zeros(MAX_UNREAD, device=self.device)
-        self.unread = 0  # losses that the host has not read yet
+        self.losses = LossBuffer(self.device)
         self.diverged_at: int | None = None
         self.steps_taken = 0
         self.watch = self.start_or_resume()
@@ -151,11 +148,6 @@ class Training:
         exhausted = self.best is not None and self.best.exhausted
         return exhausted or self.steps_taken == self.config.steps
 
-    def record_loss(self, loss: Tensor) -> None:
-        """Keep the loss on the device: reading it at every step would make the host wait."""
-        self.losses[self.unread] = loss
-        self.unread += 1
-
     def check_divergence(self, now: bool = False) -> bool:
         """Return whether a loss or a row was not finite; read the losses when there are many.
 
@@ -165,13 +157,11 @@ class Training:
         if now:
             self.watch.flush()  # a deferred row may have diverged
 
-        if self.unread == MAX_UNREAD or (self.unread and (now or self.watch.diverged)):
-            losses = self.engine.losses_of_all(self.losses[: self.unread])
-            bad = (~torch.isfinite(losses)).nonzero()
-            if len(bad):
+        if self.losses.is_full or (len(self.losses) and (now or self.watch.diverged)):
+            steps_ago = self.losses.read(self.engine.losses_of_all)
+            if steps_ago is not None:
                 self.watch.diverged = True
-                self.diverged_at = self.steps_taken - self.unread + int(bad[0])
-            self.unread = 0
+                self.diverged_at = self.steps_taken - steps_ago
             self.listener.tick(self.steps_taken)
         return self.watch.diverged
 

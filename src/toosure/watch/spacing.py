@@ -1,8 +1,10 @@
 """When to measure: every so many steps, at given steps, or within a share of the time."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from toosure.processes import Processes
 
 
 class TimeSpent(NamedTuple):
@@ -56,6 +58,16 @@ class Spacing:
         seconds, measuring, cost, since_last = spent
         spare = self.budget * (seconds + cost) - (measuring + cost)
         return spare >= 0 and self.budget * (since_last + cost) >= cost
+
+
+def is_due(
+    spacing: Spacing, step: int, spent: Callable[[], TimeSpent], processes: Processes
+) -> bool:
+    """Whether a step is measured; under a budget the first process decides for all."""
+    if spacing.budget is None:
+        return spacing.due(step)
+    due = spacing.due(step, spent())
+    return processes.any(due and processes.first)[0]
 
 
 def next_snapshot(step: int) -> int:

@@ -22,7 +22,7 @@ from toosure.watch.sam_numbers import RHO, SamRadius
 from toosure.watch.same_watch import check_same_watch, hashes_in
 from toosure.watch.sample import ExampleSource
 from toosure.watch.sink import RowSink
-from toosure.watch.spacing import Spacing, next_snapshot
+from toosure.watch.spacing import Spacing, is_due, next_snapshot
 from toosure.watch.weights_copy import copy_weights
 
 
@@ -205,14 +205,8 @@ class Watch:
         if self.maker.diverged:
             return None
 
-        return self.measure(**numbers) if self._is_due() else None
-
-    def _is_due(self) -> bool:
-        """Whether this step is measured; under a budget the first process decides for all."""
-        if self.spacing.budget is None:
-            return self.spacing.due(self.steps)
-        due = self.spacing.due(self.steps, self.stopwatch.spent())
-        return self.processes.any(due and self.processes.first)[0]
+        due = is_due(self.spacing, self.steps, self.stopwatch.spent, self.processes)
+        return self.measure(**numbers) if due else None
 
     def measure(self, **numbers: Any) -> Row:
         """Measure now and keep the row, with a snapshot if one is due.

@@ -6,9 +6,9 @@ from torch import nn
 
 from toosure.losses import LOSSES, FocalLoss
 from toosure.objectives import OBJECTIVES, Plain
-from toosure.optim import BSAM, OPTIMIZERS, SAM, BulkSGD, Muon, why_not_recorded
+from toosure.optim import OPTIMIZERS, SAM, BulkSGD, Muon, why_not_recorded
 
-HOST_ONLY = {"bsam": "BSAM draws", "bulksgd": "BulkSGD solves"}
+HOST_ONLY = {"bulksgd": "BulkSGD solves"}
 
 
 class Waiting(nn.CrossEntropyLoss):
@@ -42,7 +42,6 @@ def test_an_optimizer_is_asked_together_with_its_base():
     assert why_not_recorded(over_muon, lr_varies=True).startswith("Muon reads")
     assert why_not_recorded(SAM, Muon, lr_varies=True).startswith("Muon reads")
     assert why_not_recorded(SAM(net.parameters(), lr=0.1), lr_varies=True) is None
-    assert why_not_recorded(BSAM(net.parameters(), data_size=9)).startswith("BSAM draws")
     assert why_not_recorded(BulkSGD(net.parameters(), lr=0.1, k=0)).startswith("BulkSGD solves")
 
 

@@ -12,7 +12,7 @@ from toosure.config import RunConfig
 from toosure.data import digits
 from toosure.models import mlp
 from toosure.objectives import CalMO, GammaNet, MetaSmoothing, Plain
-from toosure.optim import BSAM, CSAM, SAM, Muon
+from toosure.optim import BSAM, CSAM, SAM, BulkSGD, Muon
 from toosure.train import Runtime, train
 from toosure.train.batches import Batches
 from toosure.train.checkpoint import load_checkpoint
@@ -90,6 +90,24 @@ def test_a_rate_that_varies_is_read_from_a_tensor():
     assert not all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, fixed, strict=True))
 
 
+def test_the_noise_of_bsam_is_seeded_before_each_replay(monkeypatch):
+    """While a graph is recorded, and in its replays, the step itself seeds nothing."""
+
+    class Recorded(StandIn):
+        def capture(self, prepared):
+            super().capture(prepared)
+            monkeypatch.setattr("toosure.optim.bsam.being_recorded", lambda _: True)
+            self.draws = True
+
+    def make(net):
+        return BSAM(net.parameters(), lr=0.1, data_size=100, sub_batches=3)
+
+    one, losses = trained(plain, make, schedule=True)
+    two, replayed = trained(lambda step, _: Recorded(step, True, False), make, schedule=True)
+    assert losses == pytest.approx(replayed, rel=1e-5) and len(set(losses)) == len(losses)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, two, strict=True))
+
+
 @pytest.mark.parametrize(
     "objective",
     [
@@ -142,8 +160,8 @@ def test_weights_are_seen_to_change():
 def test_what_cannot_be_a_graph_says_so():
     net = mlp(inputs=64, classes=10, width=16)
     objective = Plain(nn.CrossEntropyLoss())
-    with pytest.raises(ValueError, match="BSAM draws"):
-        GraphStep(Step(net, objective, BSAM(net.parameters(), data_size=9)), False, False)
+    with pytest.raises(ValueError, match="BulkSGD solves"):
+        GraphStep(Step(net, objective, BulkSGD(net.parameters(), lr=0.1, k=0)), False, False)
     with pytest.raises(ValueError, match="use bf16 with graph"):
         GraphStep(Step(net, objective, OPTIMIZERS["sgd"](net), "fp16"), False, False)
     with pytest.raises(ValueError, match="Muon reads its learning rate on the host"):
@@ -200,7 +218,10 @@ def test_graph_replay_is_the_same_run(optimizer, schedule, tmp_path):
 
 
 @cuda
-@pytest.mark.parametrize("optimizer", ["muon:lr=0.02", "sam:base=adamw,lr=0.01", "vasso:lr=0.1"])
+@pytest.mark.parametrize(
+    "optimizer",
+    ["muon:lr=0.02", "sam:base=adamw,lr=0.01", "vasso:lr=0.1", "bsam:lr=0.1,sub_batches=3"],
+)
 def test_graph_replay_of_the_others(optimizer, tmp_path):
     config = RunConfig(**DATA, optimizer=optimizer, steps=30, every=10)
     one = train(config, tmp_path / "a", Runtime("cuda"))

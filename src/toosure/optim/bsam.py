@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from toosure.binary import class_columns
 from toosure.data.seeds import derive_seed
 from toosure.metrics.inputs import check_count, check_positive
+from toosure.optim.mean_and_scale import MeanAndScale, state_dtype
 from toosure.optim.micro_batches import Closure
-from toosure.optim.passes import dense_gradient, weights_restored
+from toosure.optim.passes import being_recorded, weights_restored
 from toosure.optim.sam import SAM
 from toosure.optim.validators import (
     Validator,
@@ -41,8 +41,9 @@ class BSAM(SAM):
     authors take 32; 0: the mean alone), and `with optimizer.sampled(): ...` holds one.
     `toosure train` writes the predictions of the samples beside those of the mean, in
     `predictions_bsam.npz`. The noise of a step follows from `seed` and the number of draws, which
-    is in the state: runs resume, and DDP ranks draw alike. A CUDA graph cannot record it. The state
-    of half-precision weights is float32.
+    is in the state: runs resume, and DDP ranks draw alike. A CUDA graph of a step needs
+    `generators` registered, and `seed_noise` before each replay; `toosure train --graph` does both.
+    The state of half-precision weights is float32.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> optimizer = BSAM(model.parameters(), lr=0.5, data_size=800)
@@ -59,9 +60,11 @@ class BSAM(SAM):
     (torch.Size([16, 2]), True)
     """
 
-    cuda_graph: ClassVar[bool | str] = "draws its noise by a new seed in each pass"
     passes_arguments_to: ClassVar[str] = ""  # it knows its base
     first_pass_at_w: ClassVar[bool] = False  # at a sample
+
+    generators: tuple[torch.Generator, ...] = ()  # one for each first pass of a step
+    unused: Iterator[torch.Generator] = iter(())  # of them, in the step under way
 
     pickled: ClassVar[tuple[str, ...]] = (*SAM.pickled, "sub_batches", "samples")
     validators: ClassVar[dict[str, Validator]] = {
@@ -129,15 +132,26 @@ class BSAM(SAM):
         Gradients are recorded inside if they are outside. Frozen weights stay at their mean.
         """
         recording = torch.is_grad_enabled()
-        learned = [(p, group) for p, group in self._parameters() if p.requires_grad]
-        with torch.no_grad(), weights_restored([p for p, _ in learned]):
-            for p, group in learned:
-                deviation = (group["data_size"] * self.state[p]["scale"]).rsqrt()
-                noise = _normal(p, generator)
-                p.add_(deviation * (placed_like(noise, p) if is_sharded(p) else noise))
+        groups = [(g, [p for p in g["params"] if p.requires_grad]) for g in self.param_groups]
+        learned = [p for _, params in groups for p in params]
+        with torch.no_grad(), weights_restored(learned):
+            for group, params in groups:
+                if params:  # foreach calls refuse empty lists
+                    self._add_noise(params, group["data_size"], generator)
 
             with torch.set_grad_enabled(recording):
                 yield
+
+    def _add_noise(
+        self, params: list[Tensor], data_size: float, generator: torch.Generator | None
+    ) -> None:
+        """Add xi / sqrt(data_size * s) to the weights of a group."""
+        noise = [_normal(p, generator) for p in params]
+
+        steps = torch._foreach_mul(self._states(params, "scale"), data_size)
+        torch._foreach_rsqrt_(steps)
+        torch._foreach_mul_(steps, local_shards(noise))
+        torch._foreach_add_(local_shards(params), steps)
 
     @torch.no_grad()
     def predict(
@@ -172,22 +186,39 @@ class BSAM(SAM):
         indices = [i for group in state_dict["param_groups"] for i in group["params"]]
         for (p, _), i in zip(self._parameters(), indices, strict=True):
             for name, value in state_dict["state"].get(i, {}).items():
-                self.state[p][name] = value.to(p.device, _state_dtype(p), copy=True)
+                self.state[p][name] = value.to(p.device, state_dtype(p), copy=True)
 
     def _parameters(self) -> list[tuple[Tensor, dict[str, Any]]]:
         """Return every parameter with its group."""
         return [(p, group) for group in self.param_groups for p in group["params"]]
 
-    def _first_pass(self, closure: Closure) -> Any:
-        """Take the gradient at a sample, drawn by the seed and the number of earlier draws."""
+    def _states(self, params: list[Tensor], name: str) -> list[Tensor]:
+        """Return this process's shards of a state of each parameter."""
+        return local_shards([self.state[p][name] for p in params])
+
+    def seed_noise(self, passes: int) -> None:
+        """Seed a generator for each first pass of the next step, by the number of earlier draws."""
         group = self.param_groups[0]
         # Drawn where the weights are: on the host, noise for 11 million weights takes longer than
         # the pass on a GPU.
+        device = self._parameters()[0][0].device
+        if len(self.generators) < passes or self.generators[0].device != device:
+            self.generators = tuple(torch.Generator(device) for _ in range(passes))
+
+        for generator in self.generators[:passes]:
+            generator.manual_seed(derive_seed(group["seed"], group["draws"]))
+            group["draws"] += 1
+
+    def _begin(self, passes: int) -> None:
+        # A capture draws nothing: the caller seeds before each replay.
         weight, _ = self._parameters()[0]
-        generator = torch.Generator(weight.device)
-        generator.manual_seed(derive_seed(group["seed"], group["draws"]))
-        group["draws"] += 1
-        with self.sampled(generator):
+        if not being_recorded(weight):
+            self.seed_noise(passes)
+        self.unused = iter(self.generators)
+
+    def _first_pass(self, closure: Closure) -> Any:
+        """Take the gradient at a sample."""
+        with self.sampled(next(self.unused)):
             return self._pass(closure)
 
     def _perturbs(self) -> bool:
@@ -196,13 +227,16 @@ class BSAM(SAM):
     def _perturb(self, share: float) -> None:
         """Add rho g / s to the weights, and gather sqrt(s) |g| for the update of s."""
         for group, params, gradients in self._buckets():
-            scales = [self.state[p]["scale"] for p in params]
-            for p, scale, g in zip(params, scales, gradients, strict=True):
-                curvature = scale.sqrt() * g.abs() * share
+            scales = self._states(params, "scale")
+            steps = local_shards(gradients)
+
+            curvatures = torch._foreach_sqrt(scales)
+            torch._foreach_mul_(curvatures, torch._foreach_abs(steps))
+            torch._foreach_mul_(curvatures, share)
+            for p, curvature in zip(params, curvatures, strict=True):
                 self.pending[p] = self.pending[p] + curvature if p in self.pending else curvature
 
-            steps = local_shards(gradients)
-            torch._foreach_div_(steps, local_shards(scales))
+            torch._foreach_div_(steps, scales)
             torch._foreach_add_(local_shards(params), steps, alpha=group["rho"])
 
     def _update(self) -> None:
@@ -211,45 +245,8 @@ class BSAM(SAM):
         super()._update()
 
 
-class MeanAndScale(Optimizer):
-    """Update BSAM's momentum, mean and scale from the averaged h (`p.grad`) and sqrt(s) |g|."""
-
-    def __init__(self, params: ParamsT, **settings: object) -> None:
-        self.curvature: dict[Tensor, Tensor] = {}  # sqrt(s) |g|, set before each step
-        super().__init__(params, settings)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        for p in self.param_groups[-1]["params"]:
-            zeros = torch.zeros_like(p, dtype=_state_dtype(p))
-            self.state[p] = {"momentum": zeros, "scale": zeros + 1}
-
-    @torch.no_grad()
-    def step(self, closure: object = None) -> Any:
-        """Take the step; the closure is not used."""
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            delta = group["prior_precision"] / group["data_size"]
-            for p in group["params"]:
-                if p.grad is None or p not in self.curvature:
-                    continue
-
-                m = self.state[p]["momentum"]
-                s = self.state[p]["scale"]
-                gradient = dense_gradient(p).to(m.dtype)
-                m.mul_(beta1).add_(gradient + delta * p.to(m.dtype), alpha=1 - beta1)
-                p.addcdiv_(m, s, value=-group["lr"])  # with the old s
-                s.mul_(beta2)
-                s.add_(self.curvature[p] + (group["damping"] + delta), alpha=1 - beta2)
-        self.curvature = {}
-
-
-def _state_dtype(p: Tensor) -> torch.dtype:
-    """Return float32 or better: in bfloat16 0.999 s rounds to s, and s would never change."""
-    return torch.promote_types(p.dtype, torch.float32)
-
-
 def _normal(p: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Draw standard normal noise of the shape of p, on the generator's device."""
+    """Draw standard normal noise of the shape of p, on the generator's device; sharded as p is."""
     device = p.device if generator is None else generator.device
-    return torch.randn(p.shape, generator=generator, device=device, dtype=p.dtype).to(p.device)
+    noise = torch.randn(p.shape, generator=generator, device=device, dtype=p.dtype).to(p.device)
+    return placed_like(noise, p) if is_sharded(p) else noise

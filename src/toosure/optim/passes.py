@@ -42,6 +42,11 @@ def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(torch._foreach_mul(list(tensors), 1)) if tensors else []
 
 
+def being_recorded(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded on this tensor's device."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def dense_gradient(parameter: Tensor) -> Tensor:
     """Return the gradient of a parameter that has one, after making a sparse one dense.
 

@@ -137,6 +137,7 @@ class SAM(Wrapper):
         losses: list[Any] = []
         total: dict[Tensor, Tensor] = {}  # gradients of the micro-batches, added up
         self.pending = {}
+        self._begin(len(closures))
         with self.statistics.moving_once(several):
             for closure, share in zip(closures, shares, strict=True):
                 with self.statistics.recording_modules():
@@ -206,6 +207,9 @@ class SAM(Wrapper):
                 "parameters these are)"
             )
         return loss
+
+    def _begin(self, passes: int) -> None:
+        """Get ready for that many first passes."""
 
     def _first_pass(self, closure: Closure) -> Any:
         """Take the gradient that decides where to perturb to."""

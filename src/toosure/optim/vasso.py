@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from toosure.optim.passes import being_recorded
 from toosure.optim.sam import SAM, Bucket
 from toosure.optim.validators import Validator, check_fraction
 from toosure.processes.dtensor import local_shards
@@ -70,7 +71,7 @@ class VASSO(SAM):
         """
         # DDP may let gradients be views of its buckets, which the next pass overwrites.
         directions = [g.clone() if g._is_view() else g for g in gradients]
-        self._average_(directions, params, theta, share == 1 and _captured(params[0]))
+        self._average_(directions, params, theta, share == 1 and being_recorded(params[0]))
 
         parts = directions if share == 1 else torch._foreach_mul(directions, share)
         for p, part in zip(params, parts, strict=True):
@@ -128,8 +129,3 @@ class VASSO(SAM):
         super()._make_state()
         for p in self._trained():
             self.state[p].setdefault("direction", torch.zeros_like(p))
-
-
-def _captured(p: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded."""
-    return p.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -12,7 +12,7 @@ from toosure.config import RunConfig
 from toosure.curvature.products.cuda_graphs import no_garbage_collection
 from toosure.models.norm_relu import fused_norms
 from toosure.objectives import Batch, Plain, recording
-from toosure.optim import why_not_recorded
+from toosure.optim import BSAM, why_not_recorded
 from toosure.train.engine import parameters_of
 from toosure.train.steps import Step
 from toosure.words import Word
@@ -53,6 +53,7 @@ class GraphStep:
         self.taken = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.leaves: list[Any] = []  # of the prepared batch, where the graph reads it
+        self.draws = False  # whether the graph has noise that is seeded before each replay
         self.loss = torch.empty(0)
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
@@ -69,6 +70,9 @@ class GraphStep:
             self.copy(prepared)
 
         assert self.graph is not None
+        if self.draws:
+            assert isinstance(self.step.optimizer, BSAM)
+            self.step.optimizer.seed_noise(len(prepared))
         self.graph.replay()
         # A replay does not increase the versions of the parameters, as an eager step does.
         torch.autograd.graph.increment_version(self.parameters)
@@ -92,6 +96,11 @@ class GraphStep:
 
         self.step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
+        if isinstance(self.step.optimizer, BSAM):
+            self.draws = True
+            for generator in self.step.optimizer.generators:  # made by the steps before
+                self.graph.register_generator_state(generator)
+
         with no_garbage_collection(), fused_norms(), torch.cuda.graph(self.graph):
             self.loss = self.step.descend(prepared)
 

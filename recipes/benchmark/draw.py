@@ -27,7 +27,7 @@ from toosure.recipes.series import mean_std_text
 HERE = Path(__file__).parent
 DATA_SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 WIDTH = 880
-NAMES = 122  # pixels for the names of methods
+NAMES = 150  # pixels for the names of methods
 ROW = 30
 BINS = 15
 Methods = dict[str, list[Record]]  # by the name that the pictures use

@@ -30,6 +30,7 @@ LOSSES = {
 MEMBERS = {
     "BatchEnsemble, four members": "batch_ensemble",
     "MC-Dropout, five samples": "mc_dropout:rate=0.1",
+    "bSAM, 32 samples": "bsam:rho=0.01,samples=32,data_factor=4",
     "EMA of SAM": ("sam:rho=0.05 + ema", "sam:rho=0.2 + ema"),  # one per data set
     "MIMO, three members": "mimo",
     "Rank-1, four members": "rank1",

@@ -13,6 +13,7 @@ from toosure.recipes import Setting, recipe, reproduce, score_listener
 from toosure.recipes.reproduce import train_parts
 from toosure.recipes.run_store import RunStore
 from toosure.recipes.score_listener import ScoreListener, scoring
+from toosure.shifts.plan import ShiftPlan
 from toosure.sweep import Sweep, sweep
 from toosure.sweep.jobs import Jobs
 from toosure.train import ProgressListener, Runtime
@@ -201,19 +202,25 @@ def test_short_runs_go_first_where_the_time_is_limited(tmp_path, monkeypatch, mi
     assert len(started) == 6 and started[0].objective == first != started[-1].objective
 
 
-def test_long_runs_without_a_graph_do_not_delay_short_ones_before_a_deadline(tmp_path, monkeypatch):
-    """Were MIMO not to be recorded, its runs would be a group of their own amid the others."""
-    started = []
-    monkeypatch.setattr(
-        reproduce, "sweep", lambda configs, *_, **__: started.extend(configs) or Sweep()
-    )
+def test_runs_that_differ_in_their_runtime_share_the_workers(tmp_path, monkeypatch):
+    """A graph for those that one can record; the extra members of a mixture are not judged."""
+    started = {}
+
+    def note(configs, *_, changes, **__):
+        started.update((config, changes(config)) for config in configs)
+        return Sweep()
+
+    monkeypatch.setattr(reproduce, "sweep", note)
     monkeypatch.setattr(Runtime, "torch_device", torch.device("cuda"))
     monkeypatch.setattr(reproduce, "can_record", lambda config: config.objective != "mimo")
-    parts = recipe("csam").chosen(["baselines", "networks"])
-    train_parts(parts, Setting(), tmp_path, Runtime(graph=True), minutes=5)
+    parts = recipe("csam").chosen(["baselines", "networks", "ood"])
+    runtime = Runtime(graph=True, shifts=ShiftPlan())
+    train_parts(parts, Setting(shifts=True), tmp_path, runtime, minutes=5)
 
-    assert started[0].optimizer.startswith("sgd:") and started[0].model == "resnet18"
-    models = [config.model for config in started]
-    assert models.index("wrn:depth=16,width=4") < models.index("pyramidnet110:alpha=48")
+    assert {c.objective for c, own in started.items() if own.get("graph") is False} == {"mimo"}
+    assert {c.seed for c, own in started.items() if "shifts" in own} == {3, 4}
+
+    first = next(iter(started))
+    assert first.optimizer.startswith("sgd:") and first.model == "resnet18"
     costs = [reproduce.cost(config) for config in started]
     assert costs == sorted(costs)

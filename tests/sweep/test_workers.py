@@ -335,6 +335,15 @@ def test_torchrun_and_workers_exclude_each_other(monkeypatch, tmp_path):
         sweep(configs(), tmp_path, CPU, workers=0)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_may_have_a_runtime_of_its_own(tmp_path, workers):
+    def changes(config):
+        return {"threads": 2} if config.seed == 1 else {}
+
+    done = sweep(configs(seed=[0, 1, 2]), tmp_path, ONE, workers=workers, changes=changes)
+    assert [run.environment["threads"] for run in done.runs] == [1, 2, 1]
+
+
 def test_threads_are_set_for_a_run_and_put_back(tmp_path):
     before = torch.get_num_threads()
     try:

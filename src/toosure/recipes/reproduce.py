@@ -3,7 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from toosure.config import RunConfig
@@ -16,6 +17,7 @@ from toosure.recipes.score_listener import scoring
 from toosure.runs import Run
 from toosure.runs.environment import environment
 from toosure.sweep import Sweep, sweep
+from toosure.sweep.jobs import Changes
 from toosure.train import ProgressListener, Runtime
 from toosure.train.graph import can_record
 from toosure.watch.sink import device_name
@@ -88,17 +90,11 @@ def train_parts(
     began = time.perf_counter()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
-    done = Sweep()
     saved = SavedScores(setting, mixtures, with_shifts=True)
     saves = saves_by_run(parts, setting, saved)
     with scoring(progress, setting.scores, saves, beside=workers > 1) as listener:
-        for group_runtime, group in by_runtime(missing, runtime, saved, minutes is not None):
-            if not done.stopped:
-                result = sweep(group, out, group_runtime, listener, workers, deadline=deadline)
-                done.runs += result.runs
-                done.failures |= result.failures
-                done.stopped = result.stopped
-                done.interrupted = result.interrupted
+        changes = partial(runtime_changes, runtime=runtime, saved=saved)
+        done = sweep(missing, out, runtime, listener, workers, deadline=deadline, changes=changes)
 
     for part in parts:
         if part.after_training is not None and not done.interrupted:
@@ -110,28 +106,18 @@ def train_parts(
     return done
 
 
-def by_runtime(
-    configs: Sequence[RunConfig], runtime: Runtime, saved: SavedScores, keep_order: bool = False
-) -> list[tuple[Runtime, list[RunConfig]]]:
-    """Group runs by how they are trained; the group of the first run comes first.
+def runtime_changes(config: RunConfig, runtime: Runtime, saved: SavedScores) -> Changes:
+    """Return what the runtime of one run differs in.
 
-    `runtime.graph` applies only to runs that a graph can record (`can_record`). Runs that only a
-    mixture needs are not judged on shifts: the mixture is. With `keep_order` only neighbours share
-    a group.
+    A graph is only for runs that one can record (`can_record`). Runs that only a mixture needs are
+    not judged on shifts: the mixture is.
     """
-    groups: list[tuple[Runtime, list[RunConfig]]] = []
-    for config in configs:
-        graph = runtime.graph and can_record(config)
-        shifts = runtime.shifts if saved.needs_scores(config) else None
-        own = replace(runtime, graph=graph, shifts=shifts)
-
-        candidates = groups[-1:] if keep_order else groups
-        group = next((runs for other, runs in candidates if other == own), None)
-        if group is None:
-            groups.append((own, [config]))
-        else:
-            group.append(config)
-    return groups
+    changes: Changes = {}
+    if runtime.graph and not can_record(config):
+        changes["graph"] = False
+    if runtime.shifts is not None and not saved.needs_scores(config):
+        changes["shifts"] = None
+    return changes
 
 
 def saves_by_run(parts: Sequence[Part], setting: Setting, saved: SavedScores) -> dict[str, Saves]:

@@ -193,7 +193,7 @@ class Driver:
             task = Task(
                 attempt.number,
                 job.config,
-                self.runtime,
+                self.runtime | job.changes,
                 self.out,
                 self.token,
                 working_folder=Path.cwd(),

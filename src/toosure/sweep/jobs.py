@@ -2,24 +2,25 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from toosure.config import RunConfig
 from toosure.runs import Run, RunWriter
 from toosure.runs.stored_folder import fetched_folder
 from toosure.runs.write import FINISHED
 from toosure.sweep.events import Event, dispatch
-from toosure.train import ProgressListener
+from toosure.train import ProgressListener, Runtime
 
 MAX_TRIES = 3  # a run is given up when its worker died this often
 RETRY_DELAY = 0.5  # seconds before a busy run is tried again
 HOLD_TIME = 5.0  # seconds after its start for which a busy run counts as held by another process
 
 OutcomeKind = Literal["ended", "failed", "busy", "died", "left"]
+Changes = dict[str, Any]  # of a runtime: {"graph": False}; JSON can hold it
 
 
 @dataclass
@@ -61,6 +62,11 @@ class Job:
     started_at: float = 0.0
     try_again_at: float = 0.0
     stop_requested: bool = False  # this run alone is to stop
+    changes: Changes = field(default_factory=dict)  # what its runtime differs in
+
+    def own(self, runtime: Runtime) -> Runtime:
+        """Return the runtime of this run, given that of the sweep."""
+        return replace(runtime, **self.changes)
 
     @property
     def is_held(self) -> bool:
@@ -73,7 +79,8 @@ class Jobs:
 
     A run that another process is writing waits while there are others to do, and is given up
     `patience` seconds later. A run whose worker died is tried again, at most `MAX_TRIES` times in
-    all. The caller drops waiting runs after the `deadline`, a time of `time.monotonic`.
+    all. The caller drops waiting runs after the `deadline`, a time of `time.monotonic`. `changes`
+    returns what the runtime of a run differs in.
     """
 
     def __init__(
@@ -83,12 +90,16 @@ class Jobs:
         listener: ProgressListener,
         patience: float = 0.0,
         deadline: float | None = None,
+        changes: Callable[[RunConfig], Changes] = lambda _: {},
     ) -> None:
         self.deadline = deadline
         self.not_started: list[Job] = []  # because the deadline had passed
         self.listener = listener
         self.patience = patience
-        self.all = [Job(n, c, out / c.name, listener) for n, c in enumerate(configs)]
+        self.all = [
+            Job(number, config, out / config.name, listener, changes=changes(config))
+            for number, config in enumerate(configs)
+        ]
         self.waiting = deque(self.all)
         self.under_way: set[Job] = set()
         self.runs: dict[int, Run] = {}  # by the job's number

@@ -51,7 +51,7 @@ def skip_finished(jobs: Jobs, out: Path, runtime: Runtime) -> None:
     """Record at once the runs that have ended and need no worker."""
     for job in [job for job in jobs.waiting if is_finished(job.folder)]:
         jobs.waiting.remove(job)
-        outcome = run_one(job.config, out, runtime, job.listener, DataCache(runtime))
+        outcome = run_one(job.config, out, job.own(runtime), job.listener, DataCache(runtime))
         jobs.record(job, outcome)
 
 
@@ -168,7 +168,7 @@ class Worker:
     def take(self, job: Job) -> None:
         """Start on a run."""
         self.job = job
-        self.send(asdict(job.config))
+        self.send({"config": asdict(job.config), "changes": job.changes})
 
     def stop_run_if_requested(self) -> None:
         """Ask the process to stop its run, and to wait for the next one."""

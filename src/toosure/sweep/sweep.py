@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.processes import Processes, join
 from toosure.sweep.cluster import Cluster
 from toosure.sweep.driver import on_cluster
-from toosure.sweep.jobs import Jobs, Sweep
+from toosure.sweep.jobs import Changes, Jobs, Sweep
 from toosure.sweep.pool import with_workers
 from toosure.sweep.run_one import DataCache, run_one
 from toosure.train import ProgressListener, Runtime
@@ -27,13 +27,15 @@ def sweep(
     workers: int = 1,
     on: Cluster | str | None = None,
     deadline: float | None = None,
+    changes: Callable[[RunConfig], Changes] = lambda _: {},
 ) -> Sweep:
     """Train every run; repeating a sweep finishes what is missing.
 
     With `workers` processes on this machine, runs are trained side by side. Each uses its share of
     the cores, unless `runtime.threads` says how many; on a CPU, runs with equally many threads are
     equal bit for bit. With `on`, a `Cluster` or its address, the runs are tasks on Ray. After
-    `deadline`, a time of `time.monotonic`, no run is started; on Ray, none is submitted.
+    `deadline`, a time of `time.monotonic`, no run is started; on Ray, none is submitted. `changes`
+    returns what the runtime of a run differs in, as `{"graph": False}`.
 
     >>> import tempfile
     >>> from toosure.config import sweep_of
@@ -49,9 +51,10 @@ def sweep(
     if workers == 1 and on is None:
         if not join(runtime.torch_device).first:
             listener = ProgressListener()
-        return one_by_one(Jobs(configs, out, listener, deadline=deadline), out, runtime)
+        jobs = Jobs(configs, out, listener, deadline=deadline, changes=changes)
+        return one_by_one(jobs, out, runtime)
 
-    jobs = Jobs(configs, out, listener, PATIENCE, deadline)
+    jobs = Jobs(configs, out, listener, PATIENCE, deadline, changes)
     if on is None:
         return with_workers(jobs, out, runtime, workers)
     cluster = Cluster(on) if isinstance(on, str) else on
@@ -88,7 +91,8 @@ def one_by_one(jobs: Jobs, out: Path, runtime: Runtime) -> Sweep:
                 time.sleep(0.1)
                 continue
 
-            jobs.record(job, run_one(job.config, out, runtime, job.listener, cache))
+            outcome = run_one(job.config, out, job.own(runtime), job.listener, cache)
+            jobs.record(job, outcome)
     return jobs.sweep()
 
 

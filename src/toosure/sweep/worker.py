@@ -9,7 +9,7 @@ import os
 import queue
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +20,7 @@ from toosure.sweep.run_one import DataCache, run_one
 from toosure.train import Runtime
 from toosure.train.interrupt import Stop, interruptible
 
-Settings = dict[str, Any]  # of a run: the fields of its config
+Request = dict[str, Any]  # a run: the fields of its "config", the "changes" of its runtime
 Senders = dict[str, EventSender]  # of the run under way, by its name
 
 
@@ -36,7 +36,7 @@ def main() -> None:
         if start is None:
             return
         sys.argv = start["argv"]  # what the user typed, for environment.json
-        runs: queue.Queue[Settings | None] = queue.Queue()
+        runs: queue.Queue[Request | None] = queue.Queue()
         senders: Senders = {}
         threading.Thread(target=listen, args=(requests, runs, senders, stop), daemon=True).start()
         work(Runtime(**start["runtime"]), Path(start["out"]), runs, senders, output, stop)
@@ -45,18 +45,19 @@ def main() -> None:
 def work(
     runtime: Runtime,
     out: Path,
-    runs: "queue.Queue[Settings | None]",
+    runs: "queue.Queue[Request | None]",
     senders: Senders,
     output: int,
     stop: Stop,
 ) -> None:
     """Train one run after another."""
     cache = DataCache(runtime)
-    while (settings := runs.get()) is not None and not stop.requested:
-        config = RunConfig.of(settings)
+    while (request := runs.get()) is not None and not stop.requested:
+        config = RunConfig.of(request["config"])
+        own = replace(runtime, **request["changes"])
         sender = EventSender(lambda event: send(output, event, stop))
         senders[config.name] = sender
-        outcome = run_one(config, out, runtime, sender, cache)
+        outcome = run_one(config, out, own, sender, cache)
         del senders[config.name]
 
         # An error may leave the GPU unusable for this process: another must replace it.
@@ -68,7 +69,7 @@ def work(
 
 
 def listen(
-    requests: BinaryIO, runs: "queue.Queue[Settings | None]", senders: Senders, stop: Stop
+    requests: BinaryIO, runs: "queue.Queue[Request | None]", senders: Senders, stop: Stop
 ) -> None:
     """Queue the runs that arrive, and stop runs on request; stop at the end of the input."""
     for line in requests:

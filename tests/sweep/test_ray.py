@@ -314,8 +314,11 @@ def test_paths_and_modules_are_meant_from_where_the_driver_stands(head, tmp_path
     data = ["imagefolder:path=pictures,size=8,val=6"]
     asked = configs(data=data, model=["own_to_ray:small"])
     alone = sweep(asked, tmp_path / "alone", ONE)
-    done = sweep(asked, tmp_path / "ray", ONE, on=head.from_afar)
+    two = Runtime("cpu", threads=2)
+    own = {"threads": 1}
+    done = sweep(asked, tmp_path / "ray", two, on=head.from_afar, changes=lambda _: own)
     assert done.failures == {}
+    assert done.runs[0].environment["threads"] == 1
     same_run(alone.runs[0], done.runs[0])
 
 

@@ -65,7 +65,7 @@ def test_before_a_deadline_the_members_of_an_ensemble_follow_one_another(tmp_pat
         reproduce, "sweep", lambda configs, *_, **__: started.extend(configs) or Sweep()
     )
     runtime = Runtime("cpu", shifts=plan_of("all"))
-    train_parts([PART], Setting(shifts=True), tmp_path, runtime, minutes=5)
+    train_parts([PART], Setting(shift="all"), tmp_path, runtime, minutes=5)
     assert len(started) == 18
     for mixture in PART.mixtures(Setting()):
         first = started.index(mixture.members[0])
@@ -112,7 +112,7 @@ def test_with_shifts_a_mixture_is_kept_once_it_was_judged_on_them(kept, tmp_path
     mixtures = PART.mixtures(kept)
     score_files(kept).write([mixture_with(mixture) for mixture in mixtures])
     assert missing(kept, tmp_path) == set()
-    shifts = replace(kept, shifts=True)
+    shifts = replace(kept, shift="all:images=20")
     assert missing(shifts, tmp_path) == names(PART.configs(shifts))
 
     records = [replace(mixture_with(mixture), shifts=SHIFTS) for mixture in mixtures]
@@ -258,7 +258,7 @@ def test_quick_with_shifts_keeps_mixtures_when_the_run_folders_are_gone(tmp_path
     assert first.stdout.count("complete at step") == 18
 
     # Members that no row shows are not judged alone; the mixture is.
-    setting = Setting(quick=True, seeds=(0,), scores=str(scores), shifts=True)
+    setting = Setting(quick=True, seeds=(0,), scores=str(scores), shift="all:images=20")
     for mixture in PART.mixtures(setting):
         shifts = [bool(Run(out / member.name).shifts) for member in mixture.members]
         assert shifts == [True] + 4 * [False]

@@ -215,7 +215,7 @@ def test_runs_that_differ_in_their_runtime_share_the_workers(tmp_path, monkeypat
     monkeypatch.setattr(reproduce, "can_record", lambda config: config.objective != "mimo")
     parts = recipe("csam").chosen(["baselines", "networks", "ood"])
     runtime = Runtime(graph=True, shifts=ShiftPlan())
-    train_parts(parts, Setting(shifts=True), tmp_path, runtime, minutes=5)
+    train_parts(parts, Setting(shift="all"), tmp_path, runtime, minutes=5)
 
     assert {c.objective for c, own in started.items() if own.get("graph") is False} == {"mimo"}
     assert {c.seed for c, own in started.items() if "shifts" in own} == {3, 4}

@@ -115,7 +115,7 @@ def reproduce(
             full=full,
             scores=str(scores or ""),
             steps=steps,
-            shifts=plan is not None,
+            shift=shift or "",
             ood=tuple(ood or ()),
         )
         check_setting(paper, setting)
@@ -132,6 +132,7 @@ def reproduce(
         done = Sweep()
         ignore_broken_pipe("the command goes on")
         if not from_:
+            check_ood(ood, data_root, download)
             runtime = Runtime(device, data_root, download, graph=graph, shifts=plan)
             listener = partial(progress_for, workers=workers, as_json=as_json)
             done = train_parts(parts, setting, folder, runtime, listener, workers, limit, minutes)
@@ -169,12 +170,21 @@ def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None"
     return plan_of(shift, (*(("noise",) if quick else SETS), *(ood or ())))
 
 
+def check_ood(words: Texts, root: Path, download: bool) -> None:
+    """Raise for images of `--ood` that cannot be read, before anything is trained."""
+    from toosure.shifts.ood_sets import read_named
+
+    for word in words or ():
+        if word != "noise":
+            read_named(word, root, download)
+
+
 def check_setting(paper: "Recipe", setting: "Setting") -> None:
     """Raise for an option that a recipe does not know."""
     from toosure.recipes import RECIPES, recipe
 
     given = {"--method": setting.methods, "--full": setting.full, "--scores": setting.scores}
-    given["--shift"] = setting.shifts
+    given["--shift"] = setting.shift
 
     for option, value in given.items():
         if value and option not in paper.options:

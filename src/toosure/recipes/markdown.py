@@ -1,5 +1,6 @@
 """The markdown of RESULTS.md: claims, then each part with its command, runs and tables."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -130,8 +131,9 @@ def command_of(outcome: Outcome, name: str) -> str:
         words += ["--scores", setting.scores]
     if setting.steps and outcome.recipe.part(name).takes_steps:
         words += ["--steps", str(setting.steps)]
-    if setting.shifts:
-        words += ["--shift", "all"]
+    if setting.shift:
+        words += ["--shift", setting.shift]
+    words += [f"--ood {shlex.quote(word)}" for word in setting.ood]
     if setting.quick:
         words.append("--quick")
     if setting.full:

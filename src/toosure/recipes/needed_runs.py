@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toosure.config import RunConfig
 from toosure.recipes.benchmark.score_files import saved_names
-from toosure.recipes.benchmark.shift_scores import has_sets
+from toosure.recipes.benchmark.shift_scores import covers
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.runs import Run
 from toosure.shifts.record import ShiftRecord
@@ -51,11 +51,11 @@ def missing_configs(
     If shifts are asked for, runs that were not judged on all of them are missing too, unless their
     folder has lost its weights.
     """
-    saved = SavedScores(setting, mixtures, with_shifts=setting.shifts)
+    saved = SavedScores(setting, mixtures, with_shifts=bool(setting.shift))
     for config in configs:
         folder = out / config.name
         lacks_folder = saved.needs_folder(config) and not has_ended(folder)
-        unjudged = setting.shifts and saved.needs_scores(config)
+        unjudged = setting.shift and saved.needs_scores(config)
         if lacks_folder or (unjudged and lacks_shifts(folder, config, setting)):
             yield config
 
@@ -68,6 +68,6 @@ def has_ended(folder: Path) -> bool:
 def lacks_shifts(folder: Path, config: RunConfig, setting: Setting) -> bool:
     """Whether a complete run was not judged on everything asked for, and still can be."""
     run = Run(folder)
-    if ShiftRecord.read(run.shifts) is not None and has_sets(run.shifts, setting.ood, config.data):
+    if ShiftRecord.read(run.shifts) is not None and covers(run.shifts, setting, config.data):
         return False
     return can_be_judged(run)

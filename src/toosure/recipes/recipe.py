@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from toosure.config import RunConfig
 from toosure.recipes.run_store import RunStore
+from toosure.shifts.plan import ShiftPlan, plan_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -25,8 +26,8 @@ class Setting:
     In recipes, `sam:rho=0.1` is a word, and `rho` is one of its options. Without `seeds`, each part
     uses its own. `methods`, `full` and `scores` are for recipes that save scores: rows to add by
     their words, the paper's full size, and the folder of the score files. `steps` is the length of
-    runs in parts that take it. With `shifts`, a run is missing if it was not judged on shifts and
-    on all sets of `ood`, which are words of `--ood`.
+    runs in parts that take it. With `shift`, the word of `--shift`, a run is missing if it was not
+    judged on so many images and on all sets of `ood`, which are words of `--ood`.
 
     >>> Setting(seeds=(3,)).seeds_or(0, 1), Setting().seeds_or(0, 1)
     ((3,), (0, 1))
@@ -41,13 +42,18 @@ class Setting:
     full: bool = False
     scores: str = ""
     steps: int | None = None
-    shifts: bool = False
+    shift: str = ""
     ood: tuple[str, ...] = ()
 
     @property
     def data_sets(self) -> tuple[str, ...]:
         """The names in `data`; some recipes take several."""
         return tuple(dict.fromkeys(name.strip() for name in self.data.split(",") if name.strip()))
+
+    @property
+    def shift_plan(self) -> ShiftPlan | None:
+        """The shifts that runs are judged on, as far as the command names them."""
+        return plan_of(self.shift, self.ood) if self.shift else None
 
     def seeds_or(self, *default: int) -> tuple[int, ...]:
         """Return the seeds of the command, or a part's default ones."""

@@ -47,12 +47,7 @@ def load_ood_set(
     turn. An AUROC against all of them is then the mean over corruptions and severities.
     """
     name, place = named_place(word)
-    if is_file_name(place):
-        images = read_images(Path(place))
-    elif place == "noise":
-        images = noise(plan, inputs)
-    else:
-        images = read_data_set(place, root, download)
+    images = noise(plan, inputs) if place == "noise" else read_named(word, root, download)
 
     drawn = images[drawn_indices(len(images), plan.images, plan.seed)]
     pixels, notes = fitted(drawn, inputs)
@@ -62,6 +57,12 @@ def load_ood_set(
         pixels = corrupted_in_turn(pixels, plan)
         notes.append("each image under one of the corruptions, in turn")
     return OODSet(name, pixels, "; ".join(notes), source_of(word))
+
+
+def read_named(word: str, root: Path = Path("data"), download: bool = False) -> Tensor:
+    """Return the images of a file or data set that a word of `--ood` names, as uint8."""
+    _, place = named_place(word)
+    return read_images(Path(place)) if is_file_name(place) else read_data_set(place, root, download)
 
 
 def drawn_indices(available: int, images: int | None, seed: int) -> Tensor:

@@ -189,7 +189,12 @@ def label(config: RunConfig) -> str:
 
 
 def optimizer_label(word: Word) -> str:
-    """Spell an optimizer without the options of the protocol, but always with rho and gamma."""
+    """Spell an optimizer without the options of the protocol, but always with rho and gamma.
+
+    >>> optimizer_label(parse("optimizer", "bsam:lr=0.1,rho=0.02"))
+    'bsam:lr=0.1,rho=0.02'
+    """
+    shared = BASE if steps_by_sgd(word) else {}
     shown = []
     for name, option in word.method.settings.items():
         if name in word.settings or name in ALWAYS_SHOWN:
@@ -197,7 +202,7 @@ def optimizer_label(word: Word) -> str:
 
     own = set(word.method.settings)
     passed_on = [(name, str(word.settings[name])) for name in word.settings if name not in own]
-    items = [f"{name}={value}" for name, value in shown + passed_on if BASE.get(name) != value]
+    items = [f"{name}={value}" for name, value in shown + passed_on if shared.get(name) != value]
     return f"{word.name}:{','.join(items)}" if items else word.name
 
 

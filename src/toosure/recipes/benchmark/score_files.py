@@ -18,7 +18,7 @@ from toosure.recipes.benchmark.mixture_scores import score_mixture
 from toosure.recipes.benchmark.mixture_shifts import read_shifts
 from toosure.recipes.benchmark.record import Examples, Record, predictions_file, score_run
 from toosure.recipes.benchmark.saved_rows import corrupted_means
-from toosure.recipes.benchmark.shift_scores import adds_sets, has_sets, shift_summary
+from toosure.recipes.benchmark.shift_scores import adds_shifts, covers, shift_summary
 from toosure.recipes.json_lines import append_lines, read_json_lines
 from toosure.recipes.recipe import RunMixture, Setting
 from toosure.recipes.run_store import RunStore
@@ -97,7 +97,7 @@ class ScoreFiles:
         if record.corrupted is None and corrupted_means(run) is not None:
             return True
         judged = shift_summary(run)
-        return judged is not None and adds_sets(record, judged["ood"])
+        return judged is not None and adds_shifts(record, judged["images"], judged["ood"])
 
     # -- mixtures -------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class ScoreFiles:
         for mixture in mixtures:
             known = self.mixtures.get(mixture.name)
             shifts = read_shifts(store.folder, mixture)
-            if known is not None and (shifts is None or not adds_sets(known, shifts.ood)):
+            if known and not (shifts and adds_shifts(known, shifts.images, shifts.ood)):
                 continue
 
             runs = store.runs(mixture.members)
@@ -155,8 +155,8 @@ def score_files(setting: Setting) -> ScoreFiles:
 def saved_names(setting: Setting, with_shifts: bool = False) -> set[str]:
     """Return the names of the runs and mixtures that have saved scores.
 
-    `with_shifts` counts only those that were judged on shifts and on all sets of the setting's
-    `ood`. A line with an unknown word counts too: its run need not be trained again.
+    `with_shifts` counts only those that were judged on all shifts that the setting asks for. A line
+    with an unknown word counts too: its run need not be trained again.
     """
     if not setting.scores:
         return set()
@@ -169,9 +169,9 @@ def saved_names(setting: Setting, with_shifts: bool = False) -> set[str]:
 
 
 def was_judged(line: Mapping[str, Any], setting: Setting) -> bool:
-    """Whether the run of a line was judged on shifts and on all sets of the setting."""
+    """Whether the run of a line was judged on all shifts that the setting asks for."""
     shifts = line.get("shifts") or {}
-    return bool(shifts) and has_sets(shifts, setting.ood, line["config"]["data"])
+    return bool(shifts) and covers(shifts, setting, line["config"]["data"])
 
 
 def damaged_lines(folder: Path) -> int:

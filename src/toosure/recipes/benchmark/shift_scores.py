@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toosure.finite import json_ready
+from toosure.recipes.recipe import Setting
 from toosure.recipes.series import NOTHING, in_points, mean_std_text
 from toosure.runs import Run
 from toosure.runs.json_text import read_json
@@ -54,21 +55,33 @@ def summary_of(record: ShiftRecord) -> dict[str, Any]:
     }
 
 
-def has_sets(shifts: Mapping[str, Any], words: Sequence[str], data: str) -> bool:
-    """Whether the saved shifts of a run on `data` cover all sets named by words of `--ood`."""
-    wanted = ShiftPlan(ood=tuple(words)).without(data).ood
-    return all(named_place(word)[0] in shifts.get("ood", {}) for word in wanted)
+def covers(shifts: Mapping[str, Any], setting: Setting, data: str) -> bool:
+    """Whether the saved shifts of a run on `data` have the sets and images that are asked for."""
+    plan = setting.shift_plan or ShiftPlan(ood=setting.ood)
+    names = {named_place(word)[0] for word in plan.without(data).ood}
+    wanted = min(plan.images or shifts["available"], shifts["available"])
+    return shifts["images"] >= wanted and names <= set(shifts.get("ood", {}))
 
 
-def adds_sets(record: "Record", names: Collection[str]) -> bool:
-    """Whether a record has no shifts yet, or lacks one of these unknown sets."""
-    return record.shifts is None or not set(names) <= set(record.shifts.get("ood", {}))
+def adds_shifts(record: "Record", images: int, names: Collection[str]) -> bool:
+    """Whether a record has no shifts yet, or fewer images, or lacks one of these unknown sets."""
+    known = record.shifts
+    if known is None or known["images"] < images:
+        return True
+    return not set(names) <= set(known.get("ood", {}))
 
 
 def auroc_against(record: "Record", name: str) -> float | None:
     """Return the AUROC of a run against a set of unknown images, or None if it was not judged."""
     judged = (record.shifts or {}).get("ood", {}).get(name)
     return None if judged is None else float(judged["scores"]["confidence"]["auroc"])
+
+
+def fewest_images(records: "Sequence[Record]") -> int | None:
+    """Return on how many test images runs were judged, if not on all; the least of several."""
+    judged = [record.shifts for record in records if record.shifts]
+    some = [each["images"] for each in judged if each["images"] < each["available"]]
+    return min(some, default=None)
 
 
 def corrupted_ece(record: "Record") -> float | None:
@@ -91,9 +104,8 @@ def corrupted_ece_after_temperature(record: "Record") -> float | None:
 def cells(records: "Sequence[Record]") -> list[str]:
     """Return the shift cells of one method; a remark says if only some images were judged."""
     unknown = UNKNOWN.get(records[0].data, "")
-    judged = [record.shifts for record in records if record.shifts]
-    some = {each["images"] for each in judged if each["images"] < each["available"]}
-    remark = f", {min(some):,} images" if some else ""
+    some = fewest_images(records)
+    remark = f", {some:,} images" if some else ""
 
     aurocs = [auroc_against(record, unknown) for record in records]
     errors = [corrupted_ece(record) for record in records]

@@ -7,11 +7,12 @@ shifts.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from toosure.recipes.benchmark.paired import PairedScores
 from toosure.recipes.benchmark.record import Record
 from toosure.recipes.benchmark.scored_rows import Rows, ScoredRow, why_not_judged
-from toosure.recipes.benchmark.shift_scores import auroc_against
+from toosure.recipes.benchmark.shift_scores import auroc_against, fewest_images
 from toosure.recipes.csam.claims import (
     LOWER_RULE,
     error_texts,
@@ -33,6 +34,7 @@ MIN_RATIO = 1.5  # of SGD's ECE to SAM's, where the paper says about two
 PAPER_SETS = {name: column for name, column in SETS.items() if column is not None}
 RULE_AFTER_RUNS = "the rule was written when these runs were known"
 NOT_JUDGED = "no runs of these rows were judged on it: `--shift all`, `--ood svhn=FILE.npz`"
+NOT_IN_QUICK = "quick runs are of digits, which have no such set"
 
 
 def ood_claims(setting: Setting, rows: Rows, scores: PairedScores) -> list[Claim]:
@@ -87,12 +89,14 @@ def lower_claim(
     result = scores.differences(reference.records, better.records)
     if result is None:
         return claim_without_runs(statement)
+    seeds = len(result.ece.by_seed)
+    alike = at_seeds_of(reference, better)
     return judge(
         statement,
-        found=f"{error_texts(reference, better)}; paired {seed_text(result.ece)}",
+        found=f"{error_texts(alike, better)}; paired {seed_text(result.ece)}",
         paper=paper_pair(reference, better),
         holds=result.ece.below_zero,
-        rule=LOWER_RULE,
+        rule=LOWER_RULE if seeds > 1 else f"{LOWER_RULE}; n = 1",
         reasons=[*why_not_judged(setting, [reference, better]), reason],
     )
 
@@ -129,7 +133,7 @@ def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
 
     values = [100 * mean_auroc(each.records, name) for each in ensembles]
     if any(math.isnan(value) for value in values):
-        return Claim(statement, "–", note=NOT_JUDGED)
+        return Claim(statement, "–", note=why_unknown(setting))
     sgd, sam, csam = values
     return judge(
         statement,
@@ -137,7 +141,7 @@ def ensemble_auroc_claim(setting: Setting, rows: Rows, name: str) -> Claim:
         paper=", ".join(each.row.figures[PAPER_SETS[name]] for each in ensembles),
         holds=min(sam, csam) > sgd,
         rule="ours: both, by the mean over ensembles",
-        reasons=why_not_judged(setting, ensembles, several=ensembles),
+        reasons=[*why_not_judged(setting, ensembles, several=ensembles), some_images(ensembles)],
     )
 
 
@@ -151,7 +155,7 @@ def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
 
     changes = auroc_changes(vanilla, dropout)
     if any(math.isnan(change) for change in changes.values()):
-        return Claim(statement, "–", note=NOT_JUDGED)
+        return Claim(statement, "–", note=why_unknown(setting))
     printed = (
         f"{column} {paper_number(dropout, column) - paper_number(vanilla, column):+.2f}"
         for column in PAPER_SETS.values()
@@ -162,7 +166,7 @@ def dropout_auroc_claim(setting: Setting, rows: Rows, optimizer: str) -> Claim:
         paper=", ".join(printed),
         holds=max(changes.values()) < 0,
         rule="ours: against each set, by the mean over the seeds of both",
-        reasons=why_not_judged(setting, both, several=both),
+        reasons=[*why_not_judged(setting, both, several=both), some_images(both)],
     )
 
 
@@ -179,15 +183,26 @@ def dropout_order_claim(setting: Setting, rows: Rows) -> Claim:
     for_sam = auroc_changes(*sam)
     changes = (*for_sgd.values(), *for_sam.values())
     if any(math.isnan(change) for change in changes):
-        return Claim(statement, "–", note=NOT_JUDGED)
+        return Claim(statement, "–", note=why_unknown(setting))
     return judge(
         statement,
         found=", ".join(f"{k} {for_sam[k]:+.2f} : {for_sgd[k]:+.2f}" for k in for_sam),
         paper="yes, against each",
         holds=all(for_sam[name] < for_sgd[name] for name in for_sam),
         rule="ours: against each set, by the mean over the seeds of both",
-        reasons=why_not_judged(setting, compared, several=compared),
+        reasons=[*why_not_judged(setting, compared, several=compared), some_images(compared)],
     )
+
+
+def why_unknown(setting: Setting) -> str:
+    """Return why rows were not judged on the paper's sets."""
+    return NOT_IN_QUICK if setting.quick else NOT_JUDGED
+
+
+def some_images(rows: Sequence[ScoredRow]) -> str:
+    """Return the reason not to judge rows that saw only some test images; empty if all did."""
+    some = fewest_images([record for each in rows for record in each.records])
+    return f"only {some:,} of the test images were judged" if some else ""
 
 
 def dropout_pair(rows: Rows, optimizer: str) -> tuple[ScoredRow, ScoredRow]:
@@ -197,12 +212,19 @@ def dropout_pair(rows: Rows, optimizer: str) -> tuple[ScoredRow, ScoredRow]:
 
 def auroc_changes(vanilla: ScoredRow, dropout: ScoredRow) -> dict[str, float]:
     """Return how MC-Dropout changes the AUROC against each set, in points, at the same seeds."""
-    seeds = {record.config.seed for record in dropout.records}
-    alike = [record for record in vanilla.records if record.config.seed in seeds]
+    alike = at_seeds_of(vanilla, dropout).records
     return {
         name: 100 * (mean_auroc(dropout.records, name) - mean_auroc(alike, name))
         for name in PAPER_SETS
     }
+
+
+def at_seeds_of(reference: ScoredRow, other: ScoredRow) -> ScoredRow:
+    """Return a row with its records at the seeds of another alone."""
+    seeds = {record.config.seed for record in other.records}
+    return replace(
+        reference, records=[each for each in reference.records if each.config.seed in seeds]
+    )
 
 
 def mean_auroc(records: Sequence[Record], name: str) -> float:

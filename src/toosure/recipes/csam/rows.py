@@ -108,9 +108,9 @@ def sam_variants(setting: Setting) -> list[Row]:
 def resnet_56(
     setting: Setting, data: str, names: tuple[str, ...], figures: paper.PaperTable
 ) -> list[Row]:
-    """Return rows of ResNet-56 with the paper's settings.
+    """Return rows of ResNet-56 with the paper's radius.
 
-    On CIFAR-100 they also measure sharpness: Table S16 shares these runs.
+    Its gamma, and the radii of ASAM and VASSO, are ours. On CIFAR-100 they also measure sharpness: Table S16 shares these runs.
     """
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from toosure.recipes.benchmark.scored_rows import ScoredRow
-from toosure.recipes.benchmark.shift_scores import auroc_against
+from toosure.recipes.benchmark.shift_scores import auroc_against, fewest_images
 from toosure.recipes.recipe import Table
-from toosure.recipes.series import in_points, mean_std_text
+from toosure.recipes.series import NOTHING, in_points, mean_std_text
 
 # A set of unknown images -> the paper's column, or None.
 SETS: dict[str, str | None] = {
@@ -36,10 +36,13 @@ def unknown_data(scored: Sequence[ScoredRow]) -> Table:
 
 def row_cells(scored: ScoredRow) -> tuple[str, ...]:
     """Return the cells of one row."""
-    ours = [
+    some = fewest_images(scored.records)
+    remark = f", {some:,} images" if some else ""
+    texts = [
         mean_std_text(in_points(auroc_against(record, name) for record in scored.records))
         for name in SETS
     ]
+    ours = [text if text == NOTHING else text + remark for text in texts]
     papers = [scored.row.figures.get(column, "–") for column in SETS.values() if column is not None]
     return scored.row.label, str(len(scored.records)), *ours, *papers
 

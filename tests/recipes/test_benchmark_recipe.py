@@ -197,6 +197,10 @@ def test_table_1_of_csam_has_its_right_half():
     assert cells["corrupted"].startswith("90.00") and cells["svhn"] == "–"
     assert cells["paper: SVHN"] == "83.94 ± .96"
 
+    few = [replace(each, shifts=shifts_with(images=50)) for each in records[:1]]
+    table = unknown_data([ScoredRow(row, few)])
+    assert dict(zip(table.header, table.rows[0], strict=True))["corrupted"] == "90.00, 50 images"
+
 
 def test_runs_without_shifts_are_missing_once_shifts_are_asked_for(tmp_path):
     words = ("benchmark", "--quick", "--seed", "0", "--method", "sgd", "--device", "cpu")

@@ -125,6 +125,29 @@ def test_unknown_data_is_not_judged_where_a_run_was_not():
     assert verdicts(found) == [None] * 7 and "n = 1" in found[0].note
 
 
+def test_unknown_data_is_not_judged_on_some_of_the_images():
+    made, scores = rows_with(PAPER, aurocs=aurocs_like_the_papers())
+    last = made["SAM/MC-Dropout"].records[-1]
+    few = {**last.shifts, "images": 4}
+    made["SAM/MC-Dropout"].records[-1] = replace(last, shifts=few)
+    found = ood_claims.ood_claims(PAPER, made, scores)[-7:]
+    assert verdicts(found) == [True] * 4 + [None, True, None]
+    assert found[4].note == "only 4 of the test images were judged"
+
+    quick = replace(PAPER, quick=True)
+    made, scores = rows_with(PAPER)
+    assert "digits" in ood_claims.ood_claims(quick, made, scores)[-1].note
+
+
+def test_errors_are_those_of_the_seeds_that_are_paired():
+    made, scores = rows_with(ONE_SEED)
+    first, *others = made["SGD/Vanilla"].records
+    worse = [replace(each, test={**each.test, "ece": 0.2}) for each in others]
+    made["SGD/Vanilla"].records[:] = [first, *worse]
+    claim = ood_claims.ensemble_claims(ONE_SEED, made, scores)[0]
+    assert claim.found.startswith("ECE 5.50 : 6.00") and claim.note.endswith("n = 1")
+
+
 def test_dropout_is_compared_at_its_own_seeds():
     made, _ = rows_with(ONE_SEED, aurocs=aurocs_like_the_papers())
     first, *others = made["SGD/Vanilla"].records  # seeds 1 and 2 have no MC-Dropout

@@ -32,6 +32,33 @@ def test_runs_that_were_not_judged_against_a_set_of_ood_are_missing(tmp_path):
     assert "(1 runs, 0 missing)" in reproduce(*more, "--only", "table", "--list").stdout
 
 
+def test_runs_that_were_judged_on_fewer_images_are_missing(tmp_path):
+    where = ("--out", tmp_path / "runs", "--scores", tmp_path / "kept", "--device", "cpu")
+    words = ("benchmark", "--quick", "--method", "sgd", "--seed", "0", *where)
+    reproduce(*words, "--shift", "all:images=20")
+
+    def asked(images):
+        return reproduce(*words, "--only", "table", "--list", "--shift", images).stdout
+
+    assert "(1 runs, 0 missing)" in asked("all:images=10")
+    assert "(1 runs, 1 missing)" in asked("all:images=30") and "1 missing" in asked("all")
+
+    page = tmp_path / "page.md"
+    reproduce(*words, "--shift", "all:images=30", "--ood", "mine=noise", "--write", page)
+    first, second = (tmp_path / "kept" / "scores.jsonl").read_text().splitlines()
+    assert [json.loads(each)["shifts"]["images"] for each in (first, second)] == [20, 30]
+    assert "--shift all:images=30 --ood mine=noise" in page.read_text()
+    assert "30 images" in page.read_text()
+
+
+def test_a_file_of_unknown_images_is_looked_up_before_anything_is_trained(tmp_path):
+    where = ("--out", tmp_path / "runs", "--device", "cpu")
+    words = ("csam", "--quick", "--only", "ood", "--shift", "all", *where)
+    told = reproduce(*words, "--ood", f"svhn={tmp_path}/svhn.npz")
+    assert told.exit_code == 2 and "svhn.npz: there is no such file" in told.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_kept_scores_take_up_imagenet_c_when_it_is_judged_later(tmp_path):
     where = ("--out", tmp_path / "runs", "--scores", tmp_path / "kept", "--device", "cpu")
     reproduce("benchmark", "--quick", "--method", "sgd", "--seed", "0", *where)

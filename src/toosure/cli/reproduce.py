@@ -173,9 +173,10 @@ def shift_plan(shift: str | None, ood: Texts, quick: bool) -> "ShiftPlan | None"
 def check_ood(words: Texts, root: Path, download: bool) -> None:
     """Raise for images of `--ood` that cannot be read, before anything is trained."""
     from toosure.shifts.ood_sets import read_named
+    from toosure.shifts.plan import named_place
 
     for word in words or ():
-        if word != "noise":
+        if named_place(word)[1] != "noise":
             read_named(word, root, download)
 
 

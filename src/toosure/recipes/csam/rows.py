@@ -110,7 +110,8 @@ def resnet_56(
 ) -> list[Row]:
     """Return rows of ResNet-56 with the paper's radius.
 
-    Its gamma, and the radii of ASAM and VASSO, are ours. On CIFAR-100 they also measure sharpness: Table S16 shares these runs.
+    Its gamma, and the radii of ASAM and VASSO, are ours. On CIFAR-100 they also measure sharpness:
+    Table S16 shares these runs.
     """
     size = size_of(setting, "ResNet-56")
     seeds = single_seeds(setting)

@@ -55,7 +55,7 @@ class Recalibration:
 
     @property
     def sentence(self) -> str:
-        """One sentence: what the calibrator does to the NLL."""
+        """One sentence: what the calibrator does to the NLL, and whether the ECE follows."""
         before = self.before.metrics["nll"].value
         after = self.after.metrics["nll"].value
         numbers = f"NLL {printed_loss(before)} before and {printed_loss(after)} after"
@@ -68,10 +68,20 @@ class Recalibration:
         if self.choice.name == "uncalibrated":
             return "No calibrator helps: the probabilities stay as they are"
         if self.change.high is not None and self.change.high < 0:
-            return f"{described(self.choice)} helps: {numbers}"
+            return f"{described(self.choice)} {self.gain}: {numbers}"
         if self.change.low is not None and self.change.low > 0:
             return f"{described(self.choice)} does harm: {numbers}"
         return f"{described(self.choice)} makes no difference that these rows show: {numbers}"
+
+    @property
+    def gain(self) -> str:
+        """What a calibrator that lowers the NLL is said to do."""
+        low, high = self.ece_change.low, self.ece_change.high
+        if low is not None and low > 0:
+            return "lowers the NLL and raises the ECE"
+        if high is not None and high >= 0:
+            return "lowers the NLL, but not the ECE by more than chance"
+        return "helps"
 
     @property
     def remaining(self) -> str:

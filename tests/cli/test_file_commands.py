@@ -210,7 +210,10 @@ def test_calibrate_says_what_is_left_wrong(files):
     found = json.loads(toosure(*words, "--json").stdout)["gap_after"]
     assert found[1] < found[0] < found[2] < -0.2
     text = toosure(*words).stdout
-    assert " lowers the NLL and raises the ECE: NLL " in text and f"under-confident by {-100 * found[0]:.1f} ±" in text
+    assert (
+        " lowers the NLL and raises the ECE: NLL " in text
+        and f"under-confident by {-100 * found[0]:.1f} ±" in text
+    )
     assert "`--method auto` tries other calibrators" in text
 
 

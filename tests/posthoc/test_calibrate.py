@@ -1,6 +1,7 @@
 """The cross-fitted choice, the wrapped model, the saved file, and the command with its page."""
 
 import json
+import re
 import runpy
 import warnings
 from dataclasses import replace
@@ -735,3 +736,21 @@ def test_arrays_of_numpy():
     logits, labels = np.random.default_rng(0).normal(size=(90, 3)), np.arange(90) % 3
     vector = Vector().fit(logits, labels)
     torch.testing.assert_close(vector(logits), vector(torch.from_numpy(logits)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Estimate(-0.03, -0.05, -0.01), "helps"),
+        (Estimate(-0.01, -0.03, 0.01), "lowers the NLL, but not the ECE by more than chance"),
+        (Estimate(0.03, 0.01, 0.05), "lowers the NLL and raises the ECE"),
+        (Estimate(0.03), "helps"),  # too few rows, or too many numbers, for an interval
+    ],
+)
+def test_a_calibrator_that_lowers_the_nll_is_not_said_to_help_the_ece(change, said):
+    logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    wrong = torch.arange(300) % 4 == 0
+    labels = torch.where(wrong, logits.argmax(1).roll(1), logits.argmax(1))
+    found = recalibrate(from_logits(5 * logits, labels), method="temperature")
+    sentence = replace(found, ece_change=change).sentence
+    assert re.match(rf"temperature \(T = [\d.]+\) {said}: NLL ", sentence), sentence

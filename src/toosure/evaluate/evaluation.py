@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from torch import Tensor
 
 from toosure import metrics
+from toosure.evaluate.absent_classes import absence_notes
 from toosure.evaluate.class_gaps import gaps_by_class
 from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
 from toosure.evaluate.estimates import (
@@ -121,6 +122,7 @@ def evaluate_classes(
         group_name=predictions.group_name,
         class_gaps=class_gaps,
         zeros=labels_at_zero(predictions),
+        notes=absence_notes(predictions),
     )
 
 

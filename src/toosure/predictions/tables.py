@@ -29,6 +29,7 @@ from toosure.predictions.labels import (
     spelled_labels,
 )
 from toosure.predictions.numbered_columns import in_class_order
+from toosure.predictions.one_based import one_based_note
 from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
     Predictions,
@@ -192,6 +193,8 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     remarks = [f"read {scores_read(kind, chosen, scores.shape[1], class_names)}"]
     shown = shown_names(chosen, class_names, options)
     remarks.append(labels_read(label, labels, class_names, shown, binary))
+    if label and not options.classes:
+        remarks.append(one_based_note(predictions, labels, class_names))
     remarks.append(groups_note(predictions, options))
     used = (*chosen, label, group_array(predictions, options))
     unused = [name for name in columns if name not in used]

@@ -410,6 +410,10 @@ def test_json_lines(tmp_path):
 
     path.write_text('{"p_a": 0.5, "p_b": 0.5, "label": "b"}\n')
     assert read_predictions(path).labels.tolist() == [1]
+
+
+def test_json_lines_that_are_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
     for text, words in (
         ('{"a": 1}\n{"b": 1}\n', "line 2 has other keys than the first line: a, b"),
         ("[1]\n", "line 1 is not an object"),

@@ -159,18 +159,14 @@ def of_rows(
     remarks = ["the first of two logits is 0 in every row: one logit of class 1"] * one_output
     if labelled and numbered_otherwise(class_names):
         remarks.append(f"labels {by_name_note(class_names)}")
-    if (
-        labelled
-        and not options.classes
-        and (note := one_based_note(predictions, labels, class_names))
-    ):
-        remarks.append(note)
+    if labelled and not options.classes:
+        remarks.append(one_based_note(predictions, labels, class_names))
     if options.ignore_index is not None:
         remarks.append(ignored_note(int((~kept).sum())))
-    if doubt := doubt_of_logits(score, predictions, options.kind):
-        remarks.append(doubt)
+    remarks.append(doubt_of_logits(score, predictions, options.kind))
     extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
-    predictions = replace(predictions, names=class_names, extras=extras, note=", ".join(remarks))
+    note = ", ".join(filter(None, remarks))
+    predictions = replace(predictions, names=class_names, extras=extras, note=note)
     return with_groups(predictions, options)
 
 

@@ -176,11 +176,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
 
     numbers = labels
     if label is not None:
-        if not options.classes and options.columns != tuple(chosen):  # the user said no order
-            check_positive_second(labels, class_names, chosen)
-        numbers = class_numbers(
-            labels, class_names, classes, binary, names_given=bool(options.classes)
-        )
+        numbers = numbered_labels(labels, class_names, classes, binary, chosen, options)
 
     one_or_all = scores[:, 0] if binary else scores
     if kind == "logits":
@@ -209,6 +205,20 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
         note=", ".join(filter(None, remarks)),
         column=chosen[0] if binary else "",
     )
+
+
+def numbered_labels(
+    labels: np.ndarray,
+    class_names: tuple[str, ...],
+    classes: int,
+    binary: bool,
+    chosen: Sequence[str],
+    options: ReadOptions,
+) -> np.ndarray:
+    """Number the labels by the names of the classes, unless yes and no contradict their order."""
+    if not options.classes and options.columns != tuple(chosen):  # the user said no order
+        check_positive_second(labels, class_names, chosen)
+    return class_numbers(labels, class_names, classes, binary, names_given=bool(options.classes))
 
 
 def labels_of(

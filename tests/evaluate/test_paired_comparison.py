@@ -136,6 +136,9 @@ def test_other_rows_are_refused():
     turned = replace(second, extras={"id": np.arange(50)[::-1]})
     with pytest.raises(ValueError, match="row 0 has id 0 and 49; sort both by id"):
         compare(replace(first, extras=ids), turned)
+    as_read = {"id": np.arange(50.0)}  # a .csv holds numbers of any kind
+    with pytest.raises(ValueError, match="row 0 has id 0 and 49; sort both by id"):
+        compare(replace(first, extras=as_read), turned)
     assert compare(replace(first, extras=ids), replace(second, extras=ids), samples=5).checked == (
         "same rows by 'id'"
     )

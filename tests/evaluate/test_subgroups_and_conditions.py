@@ -160,6 +160,8 @@ def test_columns_that_make_no_groups():
         ("nope > 0.1", "no number 'nope'; there are gap, ece, "),
         ("ece > 5", "'ece > 5' can never hold: ece lies between 0 and 1; 5 points are 0.05"),
         ("accuracy < 0", "can never hold: accuracy lies between 0 and 1"),
+        ("accuracy < 90", "'accuracy < 90' always holds: .* 0 and 1; 90 % are 0.9"),
+        ("ece > -0.1", "always holds: ece lies between 0 and 1"),
         ("gap > 1", "can never hold: gap lies between -1 and 1"),
         ("ece > 1.2.3", "'1.2.3' is not a number"),
     ],

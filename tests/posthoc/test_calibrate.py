@@ -594,6 +594,8 @@ def test_a_run_without_test_predictions_is_judged_by_folds(files, tmp_path):
         (["--bins", "1001"], "bins must be from 1 to 1,000; got 1001"),
         (["--method", "own_calibrators:NotOne"], "makes no calibrator: derive it from"),
         (["--method", "own_calibrators:Mine", "-o", "a.pt"], "cannot be saved by name"),
+        (["-o", "cal.npz"], "-o cal.npz: a calibrator is written as .pt, so say -o cal.pt; calib"),
+        (["-o", "new/cal.json"], "so say -o new/cal.pt"),
     ],
 )
 def test_command_says_what_is_wrong_in_one_line(files, options, words):

@@ -410,11 +410,28 @@ def test_json_lines(tmp_path):
 
     path.write_text('{"p_a": 0.5, "p_b": 0.5, "label": "b"}\n')
     assert read_predictions(path).labels.tolist() == [1]
+
+
+def test_json_lines_that_are_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
     for text, words in (
         ('{"a": 1}\n{"b": 1}\n', "line 2 has other keys than the first line: a, b"),
         ("[1]\n", "line 1 is not an object"),
-        ('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n', "lists of 1 to 2"),
-        ('{"probs": ["a", "b"], "label": 0}\n', "column 'probs' must be numbers; it holds text"),
+        (
+            '{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n',
+            "length 1 in row 1 .line 2",
+        ),
+        ('{"probs": ["a", "b"], "label": 0}\n', "must be numbers; it holds text, 'a', in row 0"),
+        (
+            '{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1, null], "label": 0}\n',
+            r"column 'probs' must be numbers; it holds null in row 1 \(line 2 of .*: write a",
+        ),
+        (
+            '{"probs": {"a": 1, "b": 0}, "label": "a"}\n{"probs": {"a": 1}, "label": "a"}\n',
+            r"'probs' has the classes a in row 1 \(line 2 .* and a, b in row 0: write the same",
+        ),
+        ('{"probs": {"a": 1, "b": null}, "label": "a"}\n', "'probs' holds null for 'b' in row 0"),
+        ('{"probs": {}, "label": 0}\n', "column 'probs' holds empty objects"),
         ('{"probs": [[0.5, 0.5]], "label": 0}\n', "column 'probs' holds lists of lists"),
         ('{"p_a": 0.5, "p_b": 0.5, "label": null}\n', "1 row has no label, row 0"),
         ("nonsense\n", "cannot be read as .jsonl"),
@@ -434,6 +451,24 @@ def test_json_lines(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=words):
             read_predictions(path)
+
+
+def test_a_number_for_each_class_by_its_name(tmp_path):
+    """As many write it, in any order of the classes; other objects are left out."""
+    path = tmp_path / "a.jsonl"
+    for name in ("probs", "softmax", "y_proba"):
+        rows = [
+            {name: dict(list(zip("abc", p, strict=True))[:: 1 - 2 * (i % 2)]), "label": "abc"[y]}
+            for i, (p, y) in enumerate(zip(PROBS.tolist(), LABELS, strict=True))
+        ]
+        path.write_text("\n".join(json.dumps({**row, "meta": {"width": 7}}) for row in rows))
+        check(read_predictions(path), "left out meta")
+        assert read_predictions(path).names == ("a", "b", "c")
+        check(from_frame({name: [row[name] for row in rows], "label": LABELS}))
+        with pytest.raises(
+            ValueError, match=r"'meta' must be .* \{'width': 7\} in row 0 .*called prob"
+        ):
+            read_predictions(path, columns="meta")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])

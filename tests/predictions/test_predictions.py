@@ -176,7 +176,8 @@ def test_csv_with_byte_order_mark_and_windows_lines(tmp_path):
         ("x,y,label\n-1,1,0.5\n", "got '0.5'"),
         ("x,y,label\n-1,nan,0\n", "misses 1 of 1 values, the first in row 0"),
         ("x,x,label\n-1,1,0\n", "two columns of one name"),
-        ("x,y,label\n-1,1,0\n2,-1,0\n1,0\n", "line 4 has 2 cells and the header 3"),
+        ("x,y,label\n-1,1,0\n2,-1,0\n1,0\n", "line 4 has 2 cells and the header 3\\)$"),
+        ("# by me\nx,y,label\n-1,1,0\n", "the header 1: the first line begins with # .*delete it"),
         (
             "x,y,age,label\n-1,.1,30,0\n2,-.1,40,1\n1.5,.2,50,0\n",
             "'age'.*--columns x,y",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toosure.evaluate.recalibrated import Recalibration
     from toosure.posthoc import Trial
 
+CALIBRATOR_SUFFIXES = (".pt", ".pth", "")
 WITH_LAPLACE = ("--method", "--data-root", "--device", "--json", "--bins", "--ci", "--seed")
 
 
@@ -224,6 +225,12 @@ def check_wanted(
     for path in (output, html):
         if path:
             check_target(path, *read)
+    if output and output.suffix.lower() not in CALIBRATOR_SUFFIXES:
+        named = output.with_suffix(".pt")
+        raise ValueError(
+            f"-o {output}: a calibrator is written as .pt, so say -o {named}; calibrated "
+            f"probabilities are written by `toosure apply {named} FILE -o {output.name}`"
+        )
 
 
 def print_trial(trial: "Trial") -> None:

@@ -86,8 +86,8 @@ def print_files(results: Sequence["Evaluation"], keys: Sequence[str]) -> None:
         named = [result.source for result in results if result.judged == judged]
         typer.echo(f"{judged}: {', '.join(named)}.")
     for result in results:
-        if result.infinite:
-            typer.echo(f"{result.source}: {result.infinite}")
+        for note in filter(None, (*result.notes, result.infinite)):
+            typer.echo(f"{result.source}: {note}")
     typer.echo(
         "For intervals name one file; `toosure compare A B` tests two files on the same rows."
     )

@@ -70,9 +70,18 @@ def named_classes(gaps: ClassGaps) -> str:
 
 def described(each: ClassGap) -> tuple[str, str, str]:
     """Return the name of a class, how wrong its confidence is, and the interval of that size."""
-    name = f"class {each.name}" if each.name.isdigit() else f"`{each.name}`"
+    name = class_text(each.name)
     value, low, high = each.gap
     assert low is not None and high is not None
     if value > 0:
         return name, f"over-confident by {100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}"
     return name, f"under-confident by {-100 * value:.1f}", f"{-100 * high:.1f} to {-100 * low:.1f}"
+
+
+def class_text(name: str) -> str:
+    """Return how a sentence calls a class.
+
+    >>> class_text("3"), class_text("cat")
+    ('class 3', '`cat`')
+    """
+    return f"class {name}" if name.isdigit() else f"`{name}`"

@@ -78,15 +78,21 @@ def parse_condition(text: str) -> Condition:
 
 
 def check_possible(condition: Condition) -> None:
-    """Refuse a bound that no number reaches, such as `ece > 5` instead of 0.05."""
+    """Refuse a bound beyond all numbers, such as `ece > 5` for 0.05 and `accuracy < 90` for 0.9."""
     if condition.name in UNBOUNDED:
         return
     low, high = RANGES.get(condition.name, (0.0, 1.0))
-    if condition.bound >= high if condition.above else condition.bound <= low:
-        raise ValueError(
-            f"{condition.text!r} can never hold: {condition.name} lies between {low:g} and "
-            f"{high:g}; 5 points are 0.05"
-        )
+    bound = condition.bound
+    never = bound >= high if condition.above else bound <= low
+    always = bound < low if condition.above else bound > high
+    if not never and not always:
+        return
+    unit = "%" if condition.name == "accuracy" else "points"
+    meant = bound if 1 < abs(bound) <= 100 else 5.0
+    raise ValueError(
+        f"{condition.text!r} {'can never hold' if never else 'always holds'}: {condition.name} "
+        f"lies between {low:g} and {high:g}; {meant:g} {unit} are {meant / 100:g}"
+    )
 
 
 def judge(condition: Condition, result: Evaluation | MultilabelEvaluation) -> Judgement:

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from torch import Tensor
 
 from toosure import metrics
+from toosure.evaluate.absent_classes import absence_notes
 from toosure.evaluate.class_gaps import gaps_by_class
 from toosure.evaluate.class_one import OF_CLASS_ONE, ONLY_TOP_LABEL, class_one_view
 from toosure.evaluate.estimates import (
@@ -31,6 +32,7 @@ MAX_SPLIT_NUMBERS = 4e6  # in the predictions: a split takes the score at some 4
 MAX_CALL_NUMBERS = 20_000  # in the predictions of a metric that is called for every replica
 MAX_CALLS = 200
 SCORE_SPLITS = {"nll": metrics.nll_split, "brier": metrics.brier_split}
+OF_PREDICTED_CLASS = "is of the predicted class: say top_label=True, or --top-label"
 PARTS = ("_calibration", "_refinement")
 # Read probabilities as they came: exp(log p) may cross the edge of a bin or break a tie.
 READ_PROBABILITIES = ("classwise_ece", "auroc_ovr", "auroc_ovr_binned", "skce")
@@ -87,8 +89,7 @@ def evaluate_classes(
     keys = wanted_keys(wanted)
     left_out = {key: why for key in keys if (why := reason_against(key, predictions))}
     if of_class_one:
-        why = "is of the predicted class: say top_label=True, or --top-label"
-        left_out |= {key: why for key in ONLY_TOP_LABEL if key in keys}
+        left_out |= {key: OF_PREDICTED_CLASS for key in ONLY_TOP_LABEL if key in keys}
     estimates = score_parts(predictions, keys, left_out)
     class_gaps = gaps_by_class(predictions, **bootstrap)
     if class_gaps is not None and "class_gap" in keys:
@@ -98,7 +99,6 @@ def evaluate_classes(
             source = judged if key in OF_CLASS_ONE else predictions
             estimates[key] = estimate(key, source, bins, edge, bootstrap)
 
-    groups = predictions.groups
     return Evaluation(
         source=predictions.source,
         kind=predictions.kind,
@@ -117,10 +117,11 @@ def evaluate_classes(
         per_class=class_rows(predictions, bins, edge) if wanted is None else (),
         class_one=of_class_one,
         top_gap=gap_of(predictions, bootstrap) if of_class_one else None,
-        groups=None if groups is None else int(groups.max()) + 1,
+        groups=None if predictions.groups is None else int(predictions.groups.max()) + 1,
         group_name=predictions.group_name,
         class_gaps=class_gaps,
         zeros=labels_at_zero(predictions),
+        notes=absence_notes(predictions),
     )
 
 

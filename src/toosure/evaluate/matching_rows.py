@@ -7,6 +7,7 @@ from torch import Tensor
 
 from toosure.metrics.group_draws import group_count
 from toosure.predictions import Predictions
+from toosure.predictions.spellings import without_fraction
 from toosure.predictions.usual_names import listed_columns, without_common
 
 ID_COLUMNS = ("id", "ids", "uid", "uuid", "filename", "file", "path")
@@ -25,9 +26,10 @@ def check_same_rows(first: Predictions, second: Predictions) -> str:
             own, other = comparable(first.extras[column], second.extras[column])
             if (own != other).any():
                 row = int(np.flatnonzero(own != other)[0])
+                ids = [without_fraction(str(side[row])) for side in (own, other)]
                 raise ValueError(
-                    f"{both} are not of the same rows: row {row} has {column} {own[row]} and "
-                    f"{other[row]}; sort both by {column}"
+                    f"{both} are not of the same rows: row {row} has {column} "
+                    f"{' and '.join(ids)}; sort both by {column}"
                 )
             known_by = f"same rows by {column!r}"
             break

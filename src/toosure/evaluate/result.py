@@ -38,6 +38,7 @@ class Evaluation:
     group_name: str = "group"
     class_gaps: ClassGaps | None = None  # of the predicted classes, if they are known
     zeros: int = 0  # labels with probability 0
+    notes: tuple[str, ...] = ()  # sentences on labels that are not what the predictions expect
 
     @property
     def frequency(self) -> float:
@@ -106,6 +107,8 @@ class Evaluation:
             counts |= {"groups": self.groups}
         if self.class_gaps is not None:
             counts |= {"class_gaps": self.class_gaps.as_json()}
+        if self.notes:
+            counts |= {"notes": list(self.notes)}
         return ordered | counts | {"intervals": {"level": self.level} | intervals}
 
 

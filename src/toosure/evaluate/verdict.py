@@ -20,7 +20,7 @@ def verdict(result: Evaluation) -> Verdict:
     beyond = result.metrics["ece"].value > result.chance.ends[1]
     if result.class_one:
         kind, sentence = judge_class_one(result, beyond)
-        reasons = (*class_one_means(result), ece_sentence(result, beyond))
+        reasons = (*class_one_means(result), ece_sentence(result, beyond), *result.notes)
         samples = samples_needed(result) if kind == "unclear" else ()
         return Verdict(kind, sentence, (*reasons, *samples))
 
@@ -29,6 +29,7 @@ def verdict(result: Evaluation) -> Verdict:
     reasons = (
         gap_sentence(result),
         ece_sentence(result, beyond),
+        *result.notes,
         *of_classes,
         *samples_needed(result),
     )

@@ -24,6 +24,7 @@ from toosure.predictions.labels import (
     numbered_otherwise,
     some_missing,
 )
+from toosure.predictions.one_based import one_based_note
 from toosure.predictions.options import ReadOptions, check_classes
 from toosure.predictions.predictions import (
     FROM_ARRAYS,
@@ -148,21 +149,24 @@ def of_rows(
     classes = 2 if binary else scores.shape[1]
     class_names = options.classes or stored_names(arrays, classes, labels.dtype.kind not in "US")
     check_classes(options, classes)
+    numbers = labels
     if labelled:
-        labels = class_numbers(
+        numbers = class_numbers(
             labels, class_names, classes, binary, names_given=bool(options.classes)
         )
-    predictions = FROM_ARRAYS[kind](scores, labels)
+    predictions = FROM_ARRAYS[kind](scores, numbers)
 
     remarks = ["the first of two logits is 0 in every row: one logit of class 1"] * one_output
     if labelled and numbered_otherwise(class_names):
         remarks.append(f"labels {by_name_note(class_names)}")
+    if labelled and not options.classes:
+        remarks.append(one_based_note(predictions, labels, class_names))
     if options.ignore_index is not None:
         remarks.append(ignored_note(int((~kept).sum())))
-    if doubt := doubt_of_logits(score, predictions, options.kind):
-        remarks.append(doubt)
+    remarks.append(doubt_of_logits(score, predictions, options.kind))
     extras = {name: values[kept] for name, values in row_arrays(arrays, score, len(kept)).items()}
-    predictions = replace(predictions, names=class_names, extras=extras, note=", ".join(remarks))
+    note = ", ".join(filter(None, remarks))
+    predictions = replace(predictions, names=class_names, extras=extras, note=note)
     return with_groups(predictions, options)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from toosure.predictions.csv_files import is_number
+from toosure.predictions.nested_columns import not_numbers
 
 Columns = Mapping[str, np.ndarray]
 OR_NAME = ", or name the columns of the scores with --columns"  # where they were guessed
@@ -84,8 +85,7 @@ def number_column(columns: Columns, name: str) -> np.ndarray:
                 )
         return values.astype(np.float64)
 
-    what = "text" if values.dtype.kind == "U" else "something else, or nothing, in some rows"
-    raise ValueError(f"column {name!r} must be numbers; it holds {what}")
+    raise ValueError(not_numbers(values, name))
 
 
 def stacked(columns: Columns, names: Sequence[str]) -> Tensor:

@@ -186,9 +186,19 @@ def read_rows(path: Path, separator: str, width: int) -> list[list[str]]:
             if len(row) != width:
                 raise ValueError(
                     f"line {reader.line_num} has {len(row)} cells and the header {width}"
+                    + comment_hint(path)
                 )
             rows.append(row)
     return rows
+
+
+def comment_hint(path: Path) -> str:
+    """Say that the first line was taken for the header, if it begins as a comment does."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = next((line for line in file if line.strip()), "")
+    if not first.lstrip().startswith("#"):
+        return ""
+    return ": the first line begins with # and was taken for it; if it is a comment, delete it"
 
 
 def read_text(

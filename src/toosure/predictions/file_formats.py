@@ -16,6 +16,7 @@ import torch
 
 from toosure.metrics.conversion import is_missing
 from toosure.predictions.csv_files import read_csv
+from toosure.predictions.nested_columns import class_columns, stacked_lists
 
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet")
 ARRAYS = (".npz", ".npy", ".pt", ".pth")
@@ -204,8 +205,10 @@ def read_jsonl(path: Path) -> dict[str, np.ndarray]:
                 raise ValueError(f"line {number} has other keys than the first line: {differ}")
             rows.append(row)
 
-    names = list(rows[0]) if rows else []
-    return {name: column_of([row[name] for row in rows], name) for name in names}
+    columns: dict[str, np.ndarray] = {}
+    for name in rows[0] if rows else ():
+        columns |= columns_of([row[name] for row in rows], name)
+    return columns
 
 
 def object_in(line: str, number: int) -> Any:
@@ -251,15 +254,10 @@ def column_of(values: Sequence[Any], name: str) -> np.ndarray:
     return np.asarray(values)
 
 
-def stacked_lists(values: Sequence[Any], name: str) -> np.ndarray:
-    """Return lists of one length as an array, a row for each."""
-    lengths = {len(value) for value in values}
-    if len(lengths) > 1:
-        raise ValueError(f"column {name!r} has lists of {min(lengths)} to {max(lengths)} numbers")
-    try:
-        return np.array([np.asarray(value) for value in values])
-    except ValueError as error:
-        raise ValueError(f"column {name!r} holds lists within lists, of several lengths") from error
+def columns_of(values: Sequence[Any], name: str) -> dict[str, np.ndarray]:
+    """Return a column as an array; of scores that are objects, `{"cat": 0.9}`, one per class."""
+    classes = class_columns(values, name)
+    return {name: column_of(values, name)} if classes is None else classes
 
 
 def read_parquet(path: Path) -> dict[str, np.ndarray]:
@@ -272,7 +270,7 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
 
     with errors_in_one_line(path):
         table = parquet.read_table(path)
-        columns = {}
+        columns: dict[str, np.ndarray] = {}
         for name, column in zip(table.column_names, table.columns, strict=True):
             if arrow.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
@@ -280,5 +278,5 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
                 columns[name] = column_of(column.to_pylist(), name)
                 continue
             values = column.to_numpy()
-            columns[name] = column_of(values, name) if values.dtype == object else values
+            columns |= columns_of(values, name) if values.dtype == object else {name: values}
     return columns

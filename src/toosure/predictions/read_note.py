@@ -28,14 +28,26 @@ def scores_read(kind: Kind, chosen: Sequence[str], width: int, class_names: Sequ
 
 
 def labels_read(
-    label: str | None, labels: np.ndarray, class_names: Sequence[str], binary: bool
+    label: str | None,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    shown: Sequence[str],
+    binary: bool,
 ) -> str:
-    """Return where labels come from, and what they mean if that is not obvious."""
+    """Return where labels come from, and what they mean if that is not obvious.
+
+    `class_names` are those that labels are compared with, `shown` those for readers.
+    """
     if label is None:
         return "no labels"
     meant = by_name_note(class_names)
+    first_two: Sequence[str] = ()
     if by_position(labels, class_names):
-        meant = f"0 is {class_names[0]}, 1 is {class_names[1]}"
+        first_two = ("0", "1")
+    elif tuple(shown) != tuple(class_names):
+        first_two = class_names[:2]
+    if first_two:
+        meant = ", ".join(f"{k} is {name}" for k, name in zip(first_two, shown, strict=False))
         meant += ", and so on" if len(class_names) > 2 else ""
     if binary and not class_names and (one := word_of_class_one(labels)):
         meant = f"{one!r} is class 1"

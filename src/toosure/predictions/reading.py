@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from toosure.predictions.arrays import from_arrays
-from toosure.predictions.file_formats import TABLES, column_of, read_arrays, read_table
+from toosure.predictions.file_formats import TABLES, columns_of, read_arrays, read_table
 from toosure.predictions.options import ReadOptions, as_names
 from toosure.predictions.predictions import Kind, Predictions
 from toosure.predictions.tables import from_table, text_columns
@@ -170,12 +170,11 @@ def from_frame(
             f"from_confidence, or be a data frame; got {type(frame).__name__}"
         )
 
-    table = {}
+    table: dict[str, np.ndarray] = {}
     for name in frame if isinstance(frame, Mapping) else frame.columns:
         values = np.asarray(frame[name])
-        if values.dtype == object:
-            values = column_of(values.tolist(), str(name))
-        table[str(name)] = values
+        is_mixed = values.dtype == object
+        table |= columns_of(values.tolist(), str(name)) if is_mixed else {str(name): values}
 
     names = as_names(columns)
     options = ReadOptions(kind, None, label, names, tuple(classes), ignore_index, groups=groups)

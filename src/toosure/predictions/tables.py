@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from toosure.predictions.binary_hint import as_typed, binary_options
+from toosure.predictions.class_names import check_positive_second, names_of, shown_names
 from toosure.predictions.columns import (
     OR_NAME,
     Columns,
@@ -20,16 +21,16 @@ from toosure.predictions.columns import (
 from toosure.predictions.csv_files import is_decimal, no_header
 from toosure.predictions.kinds import doubt_of_logits, kind_of_columns
 from toosure.predictions.labels import (
-    by_position,
     class_numbers,
     flat,
     ignored_note,
     kept_rows,
-    own_names_or_shorter,
     some_missing,
     spelled_labels,
 )
-from toosure.predictions.options import ReadOptions, check_classes
+from toosure.predictions.numbered_columns import in_class_order
+from toosure.predictions.one_based import one_based_note
+from toosure.predictions.options import ReadOptions
 from toosure.predictions.predictions import (
     Predictions,
     from_confidence,
@@ -39,11 +40,7 @@ from toosure.predictions.predictions import (
 from toosure.predictions.read_note import labels_read, scores_read
 from toosure.predictions.row_groups import check_group_name, group_array, groups_note, with_groups
 from toosure.predictions.score_columns import score_columns, score_columns_or_none
-from toosure.predictions.truth_words import (
-    BOOLEANS,
-    POSITIVE,
-    parse_booleans,
-)
+from toosure.predictions.truth_words import parse_booleans
 from toosure.predictions.usual_names import (
     CORRECT,
     LABELS,
@@ -166,6 +163,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     if label and options.unlabelled and some_missing(columns[label]):
         label = None  # scores need none
     labels, kept = labels_of(columns, label, len(columns[chosen[0]]), options)
+    chosen = in_class_order(chosen, spelled_labels(labels) if label else set(), options)
     check_complete(columns, chosen, kept, "" if options.columns else OR_NAME)
     scores = stacked(columns, chosen)[torch.from_numpy(kept)]
     kind = options.kind or kind_of_columns(chosen, scores)
@@ -178,11 +176,7 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
 
     numbers = labels
     if label is not None:
-        if not options.classes and options.columns != tuple(chosen):  # the user said no order
-            check_positive_second(labels, class_names, chosen)
-        numbers = class_numbers(
-            labels, class_names, classes, binary, names_given=bool(options.classes)
-        )
+        numbers = numbered_labels(labels, class_names, classes, binary, chosen, options)
 
     one_or_all = scores[:, 0] if binary else scores
     if kind == "logits":
@@ -193,7 +187,10 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     predictions = with_groups(predictions, options)
 
     remarks = [f"read {scores_read(kind, chosen, scores.shape[1], class_names)}"]
-    remarks.append(labels_read(label, labels, class_names, binary))
+    shown = shown_names(chosen, class_names, options)
+    remarks.append(labels_read(label, labels, class_names, shown, binary))
+    if label and not options.classes:
+        remarks.append(one_based_note(predictions, labels, class_names))
     remarks.append(groups_note(predictions, options))
     used = (*chosen, label, group_array(predictions, options))
     unused = [name for name in columns if name not in used]
@@ -204,10 +201,24 @@ def class_table(columns: Columns, label: str | None, options: ReadOptions) -> Pr
     remarks.append(doubt_of_logits(chosen[0], predictions, options.kind))
     return replace(
         predictions,
-        names=shown_names(chosen, class_names, options) if len(class_names) == classes else (),
+        names=shown if len(class_names) == classes else (),
         note=", ".join(filter(None, remarks)),
         column=chosen[0] if binary else "",
     )
+
+
+def numbered_labels(
+    labels: np.ndarray,
+    class_names: tuple[str, ...],
+    classes: int,
+    binary: bool,
+    chosen: Sequence[str],
+    options: ReadOptions,
+) -> np.ndarray:
+    """Number the labels by the names of the classes, unless yes and no contradict their order."""
+    if not options.classes and options.columns != tuple(chosen):  # the user said no order
+        check_positive_second(labels, class_names, chosen)
+    return class_numbers(labels, class_names, classes, binary, names_given=bool(options.classes))
 
 
 def labels_of(
@@ -232,64 +243,3 @@ def check_class_one(name: str, columns: Columns, options: ReadOptions) -> None:
         raise ValueError(
             f"{called}: if it is, say --classes 1,0; if it is that of class 1, --columns {name}"
         )
-
-
-def shown_names(
-    chosen: Sequence[str], class_names: tuple[str, ...], options: ReadOptions
-) -> tuple[str, ...]:
-    """Return the names of the classes for readers: class_1 and class_2, if labels are 1 and 2."""
-    own_names = tuple(class_of(name) for name in chosen)
-    are_numbers = all(name.isdecimal() for name in class_names)
-    if options.classes or len(own_names) != len(class_names) or not are_numbers:
-        return class_names
-    return own_names
-
-
-def check_positive_second(labels: np.ndarray, names: Sequence[str], chosen: Sequence[str]) -> None:
-    """Refuse labels 0 and 1 of columns that are named yes and no, in this order."""
-    if len(names) != 2 or len(chosen) != 2 or not by_position(labels, names):
-        return
-    if not {text.lower() for text in spelled_labels(labels)} <= set(BOOLEANS):  # 1 and 2, say
-        return
-    if [POSITIVE.get(name.lower()) for name in names] == [True, False]:
-        raise ValueError(
-            f"labels 0 and 1 number the columns, so that 0 would be {names[0]}: if 1 is "
-            f"{names[0]}, say --columns {chosen[1]},{chosen[0]}; else --classes {','.join(names)}"
-        )
-
-
-def check_order(chosen: Sequence[str], width: int, classes: Sequence[str]) -> None:
-    """Refuse classes in another order than the names of their columns."""
-    own = [class_of(name) for name in chosen]
-    if width == 1 and own[0] == classes[0] and not own[0].isdecimal():
-        raise ValueError(
-            f"{chosen[0]!r} is named as the probability of {own[0]}, and --classes has "
-            f"{classes[1]} as class 1: write --classes {classes[1]},{classes[0]}"
-        )
-    if len(own) == width > 1 and set(own) == set(classes) and own != list(classes):
-        raise ValueError(
-            f"--classes has {listed_columns(classes)}, and the columns are named "
-            f"{listed_columns(own)}, in this order: leave --classes out, or name --columns in the "
-            "order that you mean"
-        )
-
-
-def names_of(
-    chosen: Sequence[str], width: int, labels: np.ndarray, options: ReadOptions
-) -> tuple[str, ...]:
-    """Return the names of the classes: as given, or of the columns; none if unknown."""
-    classes = max(width, 2)
-    if options.classes:
-        check_classes(options, classes)
-        check_order(chosen, width, options.classes)
-        return options.classes
-    if len(chosen) == width > 1:
-        own_names = tuple(class_of(name) for name in chosen)
-        return own_names_or_shorter(own_names, spelled_labels(labels))
-
-    # One column named by its class, as p_spam: the other label is class 0.
-    spelled = np.unique(np.char.strip(labels.astype(str))).tolist()
-    own = class_of(chosen[0])
-    if width == 1 and own in spelled and len(spelled) == 2 and not own.isdecimal():
-        return (next(label for label in spelled if label != own), own)
-    return ()

@@ -45,12 +45,13 @@ def decide(page: PageRuns) -> Decision:
 
     All settings must be of one data set (`PageRuns.by_data_set`).
     """
-    if len(page.ranked_settings) == 1:
-        only = page.ranked_settings[0]
+    settings = [setting for setting in page.ranked_settings if not setting.group.repeats]
+    if len(settings) == 1:
+        only = settings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
 
     overall = headline(list(page.verdicts.values()))
-    ranked = [setting for setting in page.ranked_settings if setting.is_ranked]
+    ranked = [setting for setting in settings if setting.is_ranked]
     if not ranked:
         reason = "No setting has validation data and ended as it should."
         return Decision(*overall, reason, (way_to_a_ranking(page),))
@@ -64,7 +65,7 @@ def decide(page: PageRuns) -> Decision:
     why = reason_for(chosen, accurate, ranked)
     if len(ranked) == 1:
         why = (
-            f"It is the only one of {len(page.ranked_settings)} settings that did not end early "
+            f"It is the only one of {len(settings)} settings that did not end early "
             "and has validation data."
         )
     reason = f"{why} {overall[1]}."

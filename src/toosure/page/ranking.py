@@ -27,7 +27,7 @@ class RankedSetting:
     spreads: Mapping[str, float]  # standard deviations over seeds
     verdict: RunVerdict
     n: int  # examples behind the verdict
-    is_ranked: bool  # it has validation data, and some seed ended as it should
+    is_ranked: bool  # it has validation data, some seed ended as it should, and it is no repeat
     left_out: int = 0  # runs that ended early, or have no validation data, where others do not
     data: str = ""  # its data set
 
@@ -69,9 +69,8 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict], data: str = "
     own = [verdicts[run.id] for run in runs]
     verdict = own[0] if len(own) == 1 else verdict_over_seeds(own)
     left_out = len(group.runs) - len(runs)
-    return RankedSetting(
-        group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out, data
-    )
+    is_ranked = bool(sound) and has_data and not group.repeats
+    return RankedSetting(group, values, spreads, verdict, verdict.n, is_ranked, left_out, data)
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:

@@ -8,7 +8,8 @@ import numpy as np
 
 from toosure.figures import Group
 from toosure.page.half_intervals import mean_over_seeds
-from toosure.page.run_verdict import RunVerdict
+from toosure.page.replicas import KEYS, replicas_of_run
+from toosure.page.run_verdict import TEST, RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural, signed
@@ -58,7 +59,7 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict], data: str = "
     values: dict[str, float] = {}
     spreads: dict[str, float] = {}
     for key in LAST_NUMBERS:
-        last = [last_value(run, key) for run in runs]
+        last = [value_behind(verdicts[run.id], run, key) for run in runs]
         known = [described(key).scale * value for value in last if value is not None]
         if known:
             values[key] = float(np.mean(known))
@@ -90,6 +91,8 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
         sentence += f" ± {mean.half_width:.1f} points"
     else:
         sentence += f", over {seeds}"
+    on_test = all(verdict.on_test for verdict in judged)
+    sentence += TEST if on_test else ""
     missing = len(verdicts) - len(judged)
     if missing:
         sentence += f"; {missing} without a verdict"
@@ -102,6 +105,7 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
         n,
         len(judged),
         mean.seeds_half,
+        on_test,
     )
 
 
@@ -120,6 +124,14 @@ def rank_settings(
         return not setting.is_ranked, nll, ece
 
     return sorted(settings, key=order)
+
+
+def value_behind(verdict: RunVerdict, run: Run, key: str) -> float | None:
+    """Return the last value of a quantity on the data that the verdict on a run is of."""
+    if verdict.on_test and key in KEYS:
+        scores = replicas_of_run(run, "test")
+        return None if scores is None else float(scores.values[KEYS.index(key)])
+    return last_value(run, key)
 
 
 def last_value(run: Run, key: str) -> float | None:

@@ -127,8 +127,10 @@ def name_cell(page: PageRuns, setting: RankedSetting, chosen: bool) -> HtmlCell:
     parts += [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
     parts += [f"{setting.left_out} left out"] if setting.left_out else []
     parts += ["repeat"] if group.repeats else []
-    parts += ["training data"] if all(run.training_only for run in group.runs) else []
-    parts += [] if setting.is_ranked or "training data" in parts else ["not ranked"]
+    trained = all(run.training_only for run in group.runs)
+    data = "test data" if setting.verdict.on_test else "training data"
+    parts += [data] if trained else []
+    parts += [] if setting.is_ranked or trained else ["not ranked"]
     note = f"<small>{', '.join(parts)}</small>" if parts else ""
     place = page.places[setting.label] % len(PALETTE)
     text = f'<i class="swatch c{place}"></i>{breakable(setting.label)}{note}'

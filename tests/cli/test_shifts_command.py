@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from toosure import Watch
 from toosure.cli import app
 from toosure.runs import find_runs
 from toosure.shifts.record import ShiftRecord
@@ -175,6 +177,28 @@ def test_a_wrong_baseline_is_named_before_anything_is_judged(runs, tmp_path):
     result = toosure(*words)
     assert result.exit_code == 2 and "needs the folder of a run; got" in result.output
     assert (folder / "shifts.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("--shift", "fog:2"), ("--shifts",)])
+def test_a_loop_of_ones_own_is_pointed_to_its_example(words, tmp_path):
+    model = torch.nn.Linear(4, 3)
+    data = torch.randn(30, 4), torch.arange(30) % 3
+    with Watch(model, None, data, run=tmp_path / "own", config={"data": "waves"}, measure=()):
+        pass
+    result = toosure("evaluate", tmp_path / "own", *words)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "the run of a loop of your own" in said
+    assert "examples/shifts.py" in said
+
+
+def test_a_run_of_validation_rows_alone_is_judged_by_them(tmp_path):
+    labels = np.arange(60) % 3
+    np.savez(tmp_path / "predictions.npz", val_logits=3 * np.eye(3)[labels], val_labels=labels)
+    result = toosure("evaluate", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "kept no test predictions: its validation rows are judged" in result.stderr
+    assert toosure("evaluate", tmp_path, "--split", "test").exit_code == 2
+    assert toosure("evaluate", tmp_path, "--split", "val").stdout == result.stdout
 
 
 def test_what_cannot_be_judged_says_why(runs, tmp_path):

@@ -134,6 +134,7 @@ def by_name(folders: Sequence[Path]) -> dict[str, Path]:
 def check_run(folder: Path, runtime: "Runtime") -> None:
     """Raise unless a folder is a run that was judged on shifts, or can be."""
     from toosure.runs import Run
+    from toosure.train.restore import check_trained_here
     from toosure.train.shifts import (
         can_be_judged,
         is_judged,
@@ -141,6 +142,8 @@ def check_run(folder: Path, runtime: "Runtime") -> None:
         plan_with_earlier_sets,
     )
 
+    if folder.is_dir():
+        check_trained_here(folder)
     if not (folder / "config.json").is_file():
         raise ValueError(f"--shifts needs the folder of a run; got {folder}")
     run = Run(folder)

@@ -1,6 +1,7 @@
 """How many seeds a setting has: copies are left out, and repeats of a seed stand apart."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_copies_change_no_claim_and_are_told(folder):
     html = report(folder)
     assert html.count("copies of <code>ls-0</code>") == 2  # beside the decision, and under Origin
     assert told in markdown_report(page, folder / "pictures")
+
+
+def test_of_a_run_and_its_copy_the_one_written_first_is_kept(folder):
+    shutil.copytree(folder / "ls-0", folder / "a-copy", copy_function=shutil.copyfile)
+    rows = folder / "ls-0" / "metrics.jsonl"
+    os.utime(rows, (rows.stat().st_atime, rows.stat().st_mtime - 60))
+    (told,) = without_copies(find_runs(folder))[1]
+    assert told.startswith("`a-copy` is left out: a copy of `ls-0`")
 
 
 def test_a_copy_of_a_run_that_went_on_is_a_copy(folder):

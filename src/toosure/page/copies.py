@@ -42,9 +42,14 @@ def without_copies(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return [run for run in runs if run not in left_out], sentences
 
 
-def fullness(run: Run) -> tuple[int, bool, int]:
-    """Return a key that sorts runs with the most rows, with predictions, in few folders first."""
-    return -run.count, not run.last_predictions.is_file(), run.id.count("/")
+def fullness(run: Run) -> tuple[int, bool, int, float]:
+    """Return a key that sorts the fullest run first, and of equal ones the one written first.
+
+    The fullest has the most rows, has predictions, and lies in few folders.
+    """
+    rows = run.path / "metrics.jsonl"
+    written = rows.stat().st_mtime if rows.is_file() else 0.0
+    return -run.count, not run.last_predictions.is_file(), run.id.count("/"), written
 
 
 def sentence_on(original: Run, copies: Sequence[Run]) -> str:

@@ -209,6 +209,7 @@ def test_mistakes_are_found_before_anything_runs(settings, message):
         ('{"at": ["5"]}', "at must be a whole number; got str '5'"),
         ('{"measure": null}', "measure must be a list of words; got NoneType None"),
         ('{"measure": "gn_sharpnes"}', "cannot measure 'gn_sharpnes'; did you mean"),
+        ('{"measure": ["gni", "none"]}', "none measures nothing: give it alone"),
         ('{"optimizer": 5}', "optimizer must be a word; got int 5"),
         ('{"objective": 5}', "objective must be a word or none; got int 5"),
         ('{"data": null}', "data must be a word; got NoneType None"),

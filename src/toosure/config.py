@@ -273,6 +273,8 @@ def as_measures(names: str | Iterable[str]) -> tuple[str, ...]:
     names = () if names == ("none",) else names
     known = measures()
     for name in names:
+        if name == "none":
+            raise ValueError("none measures nothing: give it alone, or leave it out")
         if name not in known:
             hint = did_you_mean(name, known, ".")
             raise ValueError(f"cannot measure {name!r}{hint} Known: {', '.join(known)}")

@@ -83,6 +83,22 @@ def test_a_stopped_run_is_not_done(tmp_path, capsys):
     assert show.summary.startswith("0 of 2 done, 0 running")
 
 
+def test_stopped_runs_are_in_the_closing_table_unless_they_go_on(tmp_path, capsys):
+    asked = configs(seed=[0, 1, 2], steps=[100])
+    show = SweepLog(asked)
+    for config in asked:
+        path = train(config, tmp_path, CPU).path
+        lane = show.for_concurrent_run()
+        lane.begin(config, path, 0)
+        lane.end(path, ended(50, "stopped"))
+    lane.begin(config, path, 50)  # its worker had died: it goes on, and ends
+    lane.end(path, ended(100))
+    capsys.readouterr()
+    show.close()
+    table = capsys.readouterr().out
+    assert [table.count(config.name) for config in asked] == [1, 1, 1]
+
+
 def test_bars_show_the_sweep_and_each_run(tmp_path):
     asked = configs(seed=[0, 1], steps=[100])
     paths = [train(config, tmp_path, CPU).path for config in asked]

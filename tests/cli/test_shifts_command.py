@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from toosure import Watch
 from toosure.cli import app
 from toosure.runs import find_runs
 from toosure.shifts.record import ShiftRecord
@@ -81,8 +83,42 @@ def test_files_of_one_name_are_told_apart_and_earlier_sets_stay(runs, tmp_path):
     broken = toosure(*words, f"mine={tmp_path}/b.npz")
     assert broken.exit_code == 2 and "cannot be read as images" in broken.output
 
-    others = toosure(*words[:4], 30, "--device", "cpu")
-    assert "no longer there, as judged on other images: noise, mine" in others.stderr
+
+def test_nothing_that_was_judged_is_lost_to_other_images(runs, tmp_path):
+    folder, baseline = tmp_path / "run", tmp_path / "baseline"
+    for copy in (folder, baseline):
+        shutil.copytree(runs[0].path, copy)  # judged on 20 images, with noise
+    images = np.random.default_rng(0).integers(0, 256, (9, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images)
+    words = ("evaluate", folder, "--shifts", "--device", "cpu", "--json")
+    mine = ("--ood", f"mine={tmp_path}/a.npz")
+    assert toosure(*words, "--images", 20, *mine).exit_code == 0
+    kept = (folder / "shifts.json").read_bytes()
+
+    # The file's name is not known: it is asked for, and nothing changes, also at the baseline.
+    refused = toosure(*words, "--images", 30, "--baseline", baseline)
+    said = " ".join(refused.output.split())
+    assert refused.exit_code == 2 and "add --ood mine=FILE to judge mine on these, too" in said
+    assert (folder / "shifts.json").read_bytes() == kept
+
+    # With the file both sets are judged on the new images, and the baseline keeps its noise.
+    found = toosure(*words, "--images", 30, *mine, "--baseline", baseline)
+    assert found.exit_code == 0, found.output
+    assert {"noise", "mine"} < set(json.loads(found.stdout)["ood"])
+    record = ShiftRecord.of(json.loads((baseline / "shifts.json").read_text()))
+    assert record.images == 30 and "noise" in record.ood
+
+
+def test_a_baseline_that_has_the_corruptions_is_only_read(runs, tmp_path):
+    folder, baseline = tmp_path / "run", tmp_path / "baseline"
+    for copy in (folder, baseline):
+        shutil.copytree(runs[0].path, copy)
+    before = (baseline / "shifts.json").read_bytes()
+    np.savez(tmp_path / "a.npz", images=np.zeros((9, 8, 8), dtype=np.uint8))
+    words = ("--shifts", "--images", 20, "--ood", f"mine={tmp_path}/a.npz", "--device", "cpu")
+    result = toosure("evaluate", folder, *words, "--baseline", baseline)
+    assert result.exit_code == 0, result.output
+    assert (baseline / "shifts.json").read_bytes() == before
 
 
 def test_more_images_are_not_replaced_by_fewer(runs, tmp_path):
@@ -141,6 +177,28 @@ def test_a_wrong_baseline_is_named_before_anything_is_judged(runs, tmp_path):
     result = toosure(*words)
     assert result.exit_code == 2 and "needs the folder of a run; got" in result.output
     assert (folder / "shifts.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("--shift", "fog:2"), ("--shifts",)])
+def test_a_loop_of_ones_own_is_pointed_to_its_example(words, tmp_path):
+    model = torch.nn.Linear(4, 3)
+    data = torch.randn(30, 4), torch.arange(30) % 3
+    with Watch(model, None, data, run=tmp_path / "own", config={"data": "waves"}, measure=()):
+        pass
+    result = toosure("evaluate", tmp_path / "own", *words)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "the run of a loop of your own" in said
+    assert "examples/shifts.py" in said
+
+
+def test_a_run_of_validation_rows_alone_is_judged_by_them(tmp_path):
+    labels = np.arange(60) % 3
+    np.savez(tmp_path / "predictions.npz", val_logits=3 * np.eye(3)[labels], val_labels=labels)
+    result = toosure("evaluate", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "kept no test predictions: its validation rows are judged" in result.stderr
+    assert toosure("evaluate", tmp_path, "--split", "test").exit_code == 2
+    assert toosure("evaluate", tmp_path, "--split", "val").stdout == result.stdout
 
 
 def test_what_cannot_be_judged_says_why(runs, tmp_path):

@@ -18,6 +18,7 @@ from toosure.control import (
 from toosure.control.integrator import PATIENCE
 from toosure.control.sensor import WORSE
 from toosure.optim import SAM
+from toosure.runs.row_warnings import row_warnings
 
 LOOKS = 115
 LIMIT = WORSE["log_temperature"]
@@ -240,3 +241,41 @@ def test_a_run_that_ends_calibrated_at_its_bound_says_nothing():
     control, _ = control_of(lambda look: 3.0 if look < 60 else right, guard=math.inf)
     take(control, 100)  # a warning is an error here
     assert control.report()["control/at_bound"] == 1
+
+
+def test_a_run_that_ends_far_outside_its_band_says_how_far_and_what_helps():
+    control, _ = control_of(lambda look: 3.0, gain=0.001)
+    said = (
+        r"too sure by 0\.77, [\d.]+ standard errors, where 2 are left alone.*a larger start, final_"
+    )
+    with pytest.warns(UserWarning, match=said):
+        take(control, 100)
+    unsure, _ = control_of(lambda look: 0.5, gain=0.001, final_band=0)
+    with pytest.warns(UserWarning, match="not sure enough by .*a smaller start, or fit"):
+        take(unsure, 100)
+
+
+def test_a_run_that_ends_near_its_band_says_nothing():
+    """Within two further standard errors; and after it gave up, which was said then."""
+    right = math.log(4)
+    control, _ = control_of(lambda look: 1.25 * right if look > 50 else right, gain=0.001)
+    take(control, 100)  # a warning is an error here
+    last = control.reading
+    assert 2 < last.error / last.standard_error < 4
+
+
+@pytest.mark.parametrize(
+    ("last", "has_ended", "told"),
+    [
+        ({"log_temperature": 0.51}, True, True),
+        ({"log_temperature": 0.51}, False, False),  # it goes on
+        ({"log_temperature": -0.51}, True, True),
+        ({"log_temperature": 0.4}, True, False),
+        ({"gap": 0.51, "gave_up": 1}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_rows_tell_of_an_end_outside_the_band(last, has_ended, told):
+    row = {"standard_error": 0.11, "band": 2.0, "at_bound": 0, "examples": 500} | last
+    row = {f"control/{key}": value for key, value in row.items()}
+    assert any("dead band" in each for each in row_warnings({}, row, has_ended)) is told

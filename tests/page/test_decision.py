@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from made_runs import make_run, row
 
-from toosure.page.decision import NO_VALIDATION, decide
+from toosure.page.decision import ON_TEST_ONLY, decide
 from toosure.page.page_runs import PageRuns
+from toosure.page.replicas import KEYS, example_scores
 from toosure.page.report import conclusion_of, report
 from toosure.page.sections.comparison import comparison
 from toosure.page.sections.phase import phase
@@ -16,6 +17,7 @@ from toosure.page.sections.progress import progress
 from toosure.page.sections.provenance import warnings
 from toosure.page.sections.summary import summary
 from toosure.page.sections.trajectories import trajectories
+from toosure.page.validation_hint import NO_VALIDATION
 from toosure.runs import RunWriter, find_runs
 from toosure.runs.run import SAME_EXAMPLES
 
@@ -263,13 +265,61 @@ def test_a_run_without_validation_data_says_so(tmp_path):
     assert "train, rank" in portrait and "val, rank" not in portrait
 
 
+def untested(folder, seed=0, optimizer="sgd", data="imagefolder:imgs,size=16", noise=1.0):
+    """A run that is sure of its training data, and kept test predictions."""
+    config = {"optimizer": optimizer, "data": data, "seed": seed}
+    path = make_run(folder / f"{optimizer}{seed}", config, splits=("train",), gap=-0.012)
+    labels = np.random.default_rng(0).integers(0, 3, 400)
+    logits = noise * np.random.default_rng(seed).normal(size=(400, 3)) + 4 * np.eye(3)[labels]
+    np.savez(path / "predictions.npz", test_logits=logits, test_labels=labels)
+    return path
+
+
+def test_test_predictions_judge_runs_without_validation_data(tmp_path):
+    for seed in (0, 1):
+        untested(tmp_path, seed, "sgd", noise=4.0)
+        untested(tmp_path, seed, "csam", noise=3.0)
+    page = PageRuns(find_runs(tmp_path))
+    decision = decide(page)
+    assert decision.title.startswith("All 4 runs are over-confident")
+    assert decision.title.endswith("(test data)") and decision.reason == ON_TEST_ONLY
+    (step,) = decision.steps
+    assert "as with `--data imagefolder:imgs,size=16,val=200`: settings are chosen" in step
+
+    # The ranking has the numbers of the same data, and takes no setting by them.
+    assert not any(setting.is_ranked for setting in page.ranked_settings)
+    (csam, sgd) = page.ranked_settings
+    (one, other) = (page.comparison.settings[label].values for label in ("csam", "sgd"))
+    assert csam.values["ece"] == pytest.approx(100 * one[KEYS.index("ece")])
+    assert sgd.values["nll"] == pytest.approx(other[KEYS.index("nll")])
+    html = summary(page)
+    assert "training data" not in html and "test data</small>" in html
+
+
+def test_a_single_run_is_judged_by_its_test_predictions(tmp_path):
+    path = untested(tmp_path, noise=4.0)
+    arrays = np.load(path / "predictions.npz")
+    scores = example_scores(arrays["test_logits"], arrays["test_labels"])
+    excess = 100 * (scores.confidence - scores.correct)
+    (verdict,) = PageRuns(find_runs(tmp_path)).verdicts.values()
+    assert verdict.gap == pytest.approx(excess.mean()) and verdict.n == 400
+    assert verdict.half_width == pytest.approx(1.96 * excess.std(ddof=1) / 20, rel=1e-3)
+    decision = decide(PageRuns(find_runs(tmp_path)))
+    assert decision.title == verdict.sentence and decision.title.endswith("(test data)")
+    assert "--data imagefolder:imgs,size=16,val=200" in decision.steps[0]
+
+    (path / "predictions.npz").write_bytes(b"PK damaged")
+    assert "(training data)" in decide(PageRuns(find_runs(tmp_path))).title
+
+
 def test_validation_by_the_training_examples_is_told(tmp_path):
     path = make_run(tmp_path / "a", {"optimizer": "sgd"})
     notes = {split: {"examples": 9, "sha256": "ab"} for split in ("train", "val")}
     (path / "examples.json").write_text(json.dumps(notes))
     page = PageRuns(find_runs(tmp_path))
     decision = decide(page)
-    assert "(training data)" in decision.title and decision.steps == (NO_VALIDATION,)
+    assert "(training data)" in decision.title
+    assert decision.steps[0].startswith("Give `Watch` validation data (`val=`)")
     assert SAME_EXAMPLES in warnings(page)
     assert "but they are the training data" in trajectories(page)
 

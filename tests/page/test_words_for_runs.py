@@ -1,12 +1,15 @@
 """Sentences of the report fit the number of runs: one, several, several seeds of a setting."""
 
+import json
 import re
 
+import pytest
 from made_runs import make_run
 
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
 from toosure.page.sections.comparison import comparison
+from toosure.page.sections.phase import phase
 from toosure.page.sections.provenance import provenance
 from toosure.page.sections.trajectories import trajectories
 from toosure.runs import find_runs
@@ -44,3 +47,29 @@ def test_loss_curves_of_different_criteria_are_said_not_to_compare(tmp_path):
         make_run(tmp_path / loss, {"optimizer": "sgd", "loss": loss})
         said = "not their loss" in trajectories(PageRuns(find_runs(tmp_path)))
         assert said is (loss == "focal")
+
+
+def noted(path, environment, **config):
+    """A run of an own loop, as its watch notes it."""
+    make_run(path, config)
+    (path / "environment.json").write_text(json.dumps(environment))
+
+
+@pytest.mark.parametrize("section", [trajectories, comparison, phase])
+def test_losses_that_a_watch_noted_are_told_with_their_sharpness(section, tmp_path):
+    noted(tmp_path / "ce", {"loss": "CrossEntropyLoss()"}, optimizer="sgd")
+    noted(tmp_path / "again", {"loss": "CrossEntropyLoss()"}, optimizer="sam")
+    assert "what they minimise" not in section(PageRuns(find_runs(tmp_path)))
+    noted(tmp_path / "focal", {"loss": "FocalLoss(gamma=2.0)"}, optimizer="csam")
+    html = section(PageRuns(find_runs(tmp_path)))
+    assert "sharpness, which is of the loss that each one trains with" in html
+    assert ("not their loss, nor their sharpness" in html) is (section is trajectories)
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_curvature_of_one_loss_compares(own_loop, tmp_path):
+    for loss in ("ce", "focal"):
+        losses = {"loss": loss, "curvature_loss": "ce"}
+        noted(tmp_path / loss, losses if own_loop else {}, **({} if own_loop else losses))
+    html = trajectories(PageRuns(find_runs(tmp_path)))
+    assert "not their loss." in html and "each one trains with" not in html

@@ -23,6 +23,8 @@ SMALL = {
     "control": "radius:actuator=both,size=60,every=3,dead_band=1",
 }
 CPU = Runtime("cpu", threads=1)
+# These runs are too short to be steered to their goal, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore:control ended outside")
 
 
 def test_the_control_split_is_cut_from_training_data_by_the_seed():
@@ -146,3 +148,11 @@ def test_a_wrong_setting_is_refused_before_anything_is_trained():
         RunConfig(control="radius:rate=0.5")
     with pytest.raises(ValueError, match="did you mean 'radius'"):
         RunConfig(control="radus")
+
+
+def test_a_run_that_ends_far_outside_its_band_is_told_by_its_page(tmp_path):
+    config = RunConfig(**(SMALL | {"control": "radius:size=60,every=3,gain=0.01"}), steps=90)
+    with pytest.warns(UserWarning, match="control ended outside its dead band: .* too sure by"):
+        run = train(config, tmp_path, CPU)
+    (told,) = [each for each in run.warnings if "dead band" in each]
+    assert told.startswith("the controller ended outside its dead band: the network is too sure")

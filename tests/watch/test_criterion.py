@@ -1,5 +1,7 @@
 """The loss of a row and its curvature: both of the mean over examples, whatever the criterion."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,9 +9,9 @@ from test_watch import CE, data, model
 from torch import nn
 from torch.func import functional_call, jacrev
 
-from toosure import Watch
+from toosure import Run, Watch
 from toosure.config import RunConfig
-from toosure.losses import FocalLoss, MSELoss
+from toosure.losses import BrierLoss, FocalLoss, MSELoss
 from toosure.train import Runtime, train
 
 
@@ -62,3 +64,39 @@ def test_one_value_per_example_is_refused(tmp_path):
     config = RunConfig(data="digits:train=60,val=0", loss="ce:reduction=none", steps=1)
     with pytest.raises(ValueError, match=r"reduction .*none"):
         train(config, tmp_path, Runtime("cpu"))
+
+
+def own_criterion(logits, labels):
+    return F.cross_entropy(logits, labels)
+
+
+NOTED = [
+    (None, "CrossEntropyLoss()"),
+    (nn.CrossEntropyLoss(), "CrossEntropyLoss()"),
+    (nn.CrossEntropyLoss(torch.ones(4), label_smoothing=0.1), "weight=[1.0, 1.0, 1.0, 1.0])"),
+    (FocalLoss(gamma=3.0), "FocalLoss(gamma=3.0"),
+    (FocalLoss(gamma=1.0) + 0.5 * BrierLoss(), "factors=[1.0, 0.5], FocalLoss(gamma=1"),
+    (own_criterion, "own_criterion"),
+    (partial(F.cross_entropy, label_smoothing=0.2), "cross_entropy(label_smoothing=0.2)"),
+]
+
+
+@pytest.mark.parametrize(("loss", "said"), NOTED)
+def test_a_run_notes_its_loss(loss, said, tmp_path):
+    with Watch(model(), loss, data(), run=tmp_path, measure=(), config={"seed": 0}) as watch:
+        watch.step()
+    run = Run(tmp_path)
+    assert said in run.environment["loss"] and run.config == {"seed": 0}
+
+
+def test_a_resumed_run_keeps_the_loss_that_it_noted(tmp_path):
+    settings = {"run": tmp_path / "r", "measure": (), "curvature_loss": CE, "every": 1}
+    watch = Watch(model(), FocalLoss(), data(), **settings)
+    watch.step()
+    state = watch.state_dict()
+    watch.close("stopped")
+    with Watch(model(), FocalLoss(), data(), resume=state, **settings) as again:
+        again.step()
+    noted = Run(tmp_path / "r").environment
+    assert noted["loss"].startswith("FocalLoss(gamma=")
+    assert noted["curvature_loss"] == "CrossEntropyLoss()"

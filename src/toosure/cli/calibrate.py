@@ -19,6 +19,7 @@ from toosure.cli.file_options import (
     LabelColumn,
     ScoreColumns,
     TopLabel,
+    keeps_test_rows,
     predictions_file,
     reject_all_except,
     reject_with,
@@ -156,7 +157,8 @@ def chosen_sources(
         val = predictions_file(val)
         split = split or "val"
         if test is None and test_split is None:
-            test_split = kept_test_split(val)
+            judge = "folds of its validation rows judge"
+            test_split = "test" if keeps_test_rows(val, judge) else None
     if test is None and test_split:
         test = val
 
@@ -166,16 +168,6 @@ def chosen_sources(
             "fit; give other rows, or one file, and folds of it will be held out"
         )
     return Sources(val, split, test, test_split)
-
-
-def kept_test_split(predictions: Path) -> str | None:
-    """Return "test"; None, with a message, if the run kept only validation rows."""
-    from toosure.predictions.file_formats import array_names
-
-    if any(name.startswith("test_") for name in array_names(predictions)):
-        return "test"
-    typer.echo("this run kept no test predictions: folds of its validation rows judge", err=True)
-    return None
 
 
 def write_files(result: "Recalibration", output: Path | None, html: Path | None) -> None:

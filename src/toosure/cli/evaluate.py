@@ -23,6 +23,7 @@ from toosure.cli.file_options import (
     LabelsFile,
     ScoreColumns,
     TopLabel,
+    kept_split,
     paired_files,
     predictions_file,
     reject_all_except,
@@ -146,7 +147,7 @@ def evaluate(
 
     Prints a verdict and the metrics with their intervals.
 
-    A run folder is judged on the test set, or the split named.
+    A run folder is judged on the split named; else on the test set, or validation without one.
     """
     from toosure.evaluate.conditions import parse_condition
     from toosure.evaluate.subgroups import subgroups
@@ -249,7 +250,7 @@ def read_all(
     predictions = []
     for path, truth in paired_files(files, labels):
         if path.is_dir():
-            in_run = reading.read(predictions_file(path), split or "test")
+            in_run = reading.read(kept := predictions_file(path), split or kept_split(kept))
             predictions.append(replace(in_run, source=path.name or in_run.source))
         else:
             predictions.append(reading.read(path, split, truth))

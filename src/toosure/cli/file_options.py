@@ -124,6 +124,24 @@ class FileOptions:
         return replace(predictions, binary=not self.top_label)
 
 
+def keeps_test_rows(predictions: Path, otherwise: str) -> bool:
+    """Whether a run kept test predictions; if not, print what judges instead."""
+    from toosure.predictions.file_formats import array_names
+
+    names = array_names(predictions)
+    if any(name.startswith("test_") for name in names):
+        return True
+    has_validation = any(name.startswith("val_") for name in names)
+    if has_validation:
+        typer.echo(f"this run kept no test predictions: {otherwise}", err=True)
+    return not has_validation  # then the reader says what is missing
+
+
+def kept_split(predictions: Path) -> str:
+    """Return the split of a run's predictions to judge: test, else validation, with a message."""
+    return "test" if keeps_test_rows(predictions, "its validation rows are judged") else "val"
+
+
 def paired_files(files: Sequence[Path], labels: Path | None) -> list[tuple[Path, Path | None]]:
     """Return each file of scores with its file of labels, which only a .npy needs."""
     from toosure.predictions import npy_pair

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from toosure.cli.progress import RowPrinter, figures
 from toosure.config import RunConfig
+from toosure.runs import Run
 from toosure.runs.row_reader import Row
 from toosure.runs.storage import as_given
 from toosure.train import ProgressListener
@@ -25,6 +26,7 @@ class SweepLog(RowPrinter):
         super().__init__(len(configs))
         self.steps_to_do = {config.name: config.steps for config in configs}  # of runs not ended
         self.lanes: dict[str, RunLane] = {}  # the runs under way
+        self.stopped: dict[str, Path] = {}  # runs that stopped and did not go on, by name
         self.steps_of_others = 0  # taken by runs that are no longer under way
         self.started_at: float | None = None
         self.last_line = time.monotonic()
@@ -36,6 +38,7 @@ class SweepLog(RowPrinter):
         """A run began."""
         self.started_at = self.started_at or time.monotonic()
         self.lanes[lane.name] = lane
+        self.stopped.pop(lane.name, None)
         self.line(f"begun at step {lane.step}: {as_given(lane.path)}")
 
     def run_moved(self, lane: "RunLane") -> None:
@@ -50,6 +53,7 @@ class SweepLog(RowPrinter):
 
     def end(self, path: Path, outcome: dict[str, Any]) -> None:
         if outcome["status"] == "stopped":  # it continues, now or with the next command
+            self.stopped[path.name] = path
             self.line(f"stopped at step {outcome['step']}  {as_given(path)}")
         else:
             self.steps_to_do.pop(path.name, None)
@@ -58,6 +62,12 @@ class SweepLog(RowPrinter):
     def fail(self, config: RunConfig, message: str) -> None:
         self.steps_to_do.pop(config.name, None)
         super().fail(config, message)
+
+    def close(self) -> None:
+        """Print all runs in one table, those that were stopped last."""
+        self.ended += map(Run, self.stopped.values())
+        self.stopped = {}
+        super().close()
 
     def line(self, text: str) -> None:
         self.last_line = time.monotonic()

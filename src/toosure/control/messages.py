@@ -1,8 +1,13 @@
 """What a controller warns of."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from toosure.control.guard import DirectionGuard
+from toosure.runs.row_warnings import far_outside, is_far_outside
+
+if TYPE_CHECKING:
+    from toosure.control.radius import RadiusControl
 
 INFINITE_LOGITS = (
     "control is blind: some logits of the control split are infinite or NaN. Nothing moves while "
@@ -52,3 +57,21 @@ def error_at_bound(actuator: Mapping[str, float], sensor: str, error: float) -> 
         f"control ended at its bound ({values}), and {sensor} is {error:+.2f}: fit a temperature "
         "on held-out data: docs/control.md, When it cannot work"
     )
+
+
+def error_at_end(control: "RadiusControl") -> str:
+    """Say which error the last look of a run found, if it is one that should not be left.
+
+    At a bound that is any error: without one, a radius at its bound is the right one. Elsewhere it
+    is far outside the dead band. That the controller gave up was said when it did.
+    """
+    reading, integrator = control.reading, control.integrator
+    if reading is None or integrator.gave_up:
+        return ""
+
+    numbers = reading.error, reading.standard_error, integrator.band
+    if integrator.at_bound:
+        if abs(reading.error) <= integrator.band * reading.standard_error:
+            return ""
+        return error_at_bound(control.actuator.values(), control.settings.sensor, reading.error)
+    return far_outside("control", *numbers) if is_far_outside(*numbers) else ""

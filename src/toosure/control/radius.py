@@ -123,22 +123,9 @@ class RadiusControl:
         looks = due and self.settings.looks_after(self.steps_taken, self.steps)
         if looks:
             self.look(self.steps_taken / self.steps)
-        if self.steps_taken == self.steps and self.has_error_at_bound:
-            assert self.reading is not None  # since it has an error
-            sensor, error = self.settings.sensor, self.reading.error
-            text = messages.error_at_bound(self.actuator.values(), sensor, error)
-            warnings.warn(text, stacklevel=2)
+        if self.steps_taken == self.steps and (left := messages.error_at_end(self)):
+            warnings.warn(left, stacklevel=2)
         return looks
-
-    @property
-    def has_error_at_bound(self) -> bool:
-        """Whether the actuator is at a bound, and the last look still found an error.
-
-        Without an error, a radius at its bound is the right one.
-        """
-        if self.reading is None or not self.integrator.at_bound:
-            return False
-        return abs(self.reading.error) > self.integrator.band * self.reading.standard_error
 
     def look(self, progress: float) -> Reading:
         """Read the sensor and move the actuator."""

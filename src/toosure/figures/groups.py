@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,11 +24,12 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one setting, with a label and a name for each."""
+    """Runs of one setting, each of another seed, with a label and a name for each."""
 
     label: str
     runs: tuple[Any, ...]
     names: tuple[str, ...]  # of the runs: the label, with the seed if there are several
+    repeats: str = ""  # the label of the setting whose seeds these runs repeat
 
 
 MAX_TEXT = 200  # characters of a setting in a label
@@ -45,13 +46,19 @@ MEASURING_SETTINGS = (  # they change no weight
 )
 
 
-def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[Group]:
+def group_runs(
+    runs: Sequence[Measured],
+    data_sets: Sequence[str] = (),
+    yielding: Collection[Any] = (),
+) -> list[Group]:
     """Group runs of the same setting, in the order of their first run.
 
     A label holds every setting of the training in which groups differ, and what they measure only
     if nothing else differs. A run without a config is a group of its own, under its name (its id
     where names repeat).
-    `data_sets` names the data of the runs whose config does not.
+    `data_sets` names the data of the runs whose config does not. Runs that share a setting and a
+    seed are repeats: one of them stands for the seed, and the others follow as groups of their own.
+    It is the first one that is not among those in `yielding`.
     """
     members: dict[str, list[Measured]] = {}
     settings: dict[str, dict[str, Any]] = {}  # of each group
@@ -63,21 +70,61 @@ def group_runs(runs: Sequence[Measured], data_sets: Sequence[str] = ()) -> list[
         members.setdefault(text, []).append(run)
         settings[text] = setting
 
-    labels = setting_labels(list(settings.values()))
+    labels = distinct_labels(list(settings.values()), list(members.values()))
+    groups = []
+    for label, group in zip(labels, members.values(), strict=True):
+        first, *others = parted_by_seed(group, yielding)
+        groups.append(named_group(label, first))
+        groups += [
+            named_group(f"{label}, repeat {number}", repeated, label)
+            for number, repeated in enumerate(others, start=1)
+        ]
+    return groups
 
-    # A label that is empty, or that two groups share, gives way to the name of the first run.
+
+def distinct_labels(
+    settings: Sequence[Mapping[str, Any]], members: Sequence[Sequence[Measured]]
+) -> list[str]:
+    """Return the labels of groups; one that is empty or shared gives way to a run's name or id."""
+    firsts = [group[0] for group in members]
+    labels = setting_labels(settings)
     count = Counter(labels)
-    firsts = [group[0] for group in members.values()]
     pairs = list(zip(labels, firsts, strict=True))
     labels = [label if label and count[label] == 1 else first.name for label, first in pairs]
 
-    groups = []
     count = Counter(labels)
-    for label, group in zip(labels, members.values(), strict=True):
-        label = label if count[label] == 1 else group[0].id
-        names = [f"{label}, seed {run.config.get('seed')}" for run in group]
-        groups.append(Group(label, tuple(group), tuple(names) if len(group) > 1 else (label,)))
-    return groups
+    pairs = list(zip(labels, firsts, strict=True))
+    return [label if count[label] == 1 else first.id for label, first in pairs]
+
+
+def parted_by_seed(runs: Sequence[Measured], yielding: Collection[Any]) -> list[list[Measured]]:
+    """Part the runs of one setting so that no part has a seed twice; each keeps their order.
+
+    A run whose config names no seed counts as a seed of its own.
+    """
+    places = sorted(range(len(runs)), key=lambda place: runs[place] in yielding)
+    count: Counter[object] = Counter()
+    part_of: dict[int, int] = {}
+    for place in places:
+        seed = seed_of(runs[place])
+        part_of[place] = count[seed] if seed is not None else 0
+        count[seed] += 1
+    return [
+        [run for place, run in enumerate(runs) if part_of[place] == part]
+        for part in range(max(part_of.values()) + 1)
+    ]
+
+
+def seed_of(run: Measured) -> str | None:
+    """Return the seed of a run as text; None if its config names none."""
+    seed = run.config.get("seed")
+    return None if seed is None else str(seed)
+
+
+def named_group(label: str, runs: Sequence[Measured], repeats: str = "") -> Group:
+    """Return a group with a name for each run: the label, with the seed if there are several."""
+    names = [f"{label}, seed {run.config.get('seed')}" for run in runs]
+    return Group(label, tuple(runs), tuple(names) if len(runs) > 1 else (label,), repeats)
 
 
 def setting_labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:

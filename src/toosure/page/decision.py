@@ -13,6 +13,7 @@ from toosure.page.number_text import printed
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import RankedSetting
 from toosure.page.run_verdict import RunVerdict, headline
+from toosure.page.validation_hint import validation_hint
 from toosure.quantiles import NORMAL_95
 from toosure.quantities import described
 from toosure.runs import Run
@@ -21,9 +22,9 @@ from toosure.sentences import listed
 from toosure.verdicts import plural
 
 WEAK_GAIN = 0.1  # points of ECE; a smaller gain is not mentioned
-NO_VALIDATION = (
-    "Measure validation data, as with `--data digits:val=200`: on its training data every network "
-    "looks honest."
+ON_TEST_ONLY = (
+    "No setting has validation data. These verdicts are of test data, which must not choose: a "
+    "setting that is chosen by them looks better on them than it is."
 )
 UNFINISHED = ("stopped", "interrupted")
 SCALING = ("temperature", "ece", "ece_after")
@@ -45,14 +46,17 @@ def decide(page: PageRuns) -> Decision:
 
     All settings must be of one data set (`PageRuns.by_data_set`).
     """
-    if len(page.ranked_settings) == 1:
-        only = page.ranked_settings[0]
+    settings = [setting for setting in page.ranked_settings if not setting.group.repeats]
+    if len(settings) == 1:
+        only = settings[0]
         return Decision(only.verdict.kind, only.verdict.sentence, "", next_steps(page, only), only)
 
     overall = headline(list(page.verdicts.values()))
-    ranked = [setting for setting in page.ranked_settings if setting.is_ranked]
+    ranked = [setting for setting in settings if setting.is_ranked]
     if not ranked:
+        on_test = any(setting.verdict.on_test for setting in settings)
         reason = "No setting has validation data and ended as it should."
+        reason = ON_TEST_ONLY if on_test else reason
         return Decision(*overall, reason, (way_to_a_ranking(page),))
 
     accurate = [setting for setting in ranked if not is_less_accurate(page, setting, ranked)]
@@ -64,7 +68,7 @@ def decide(page: PageRuns) -> Decision:
     why = reason_for(chosen, accurate, ranked)
     if len(ranked) == 1:
         why = (
-            f"It is the only one of {len(page.ranked_settings)} settings that did not end early "
+            f"It is the only one of {len(settings)} settings that did not end early "
             "and has validation data."
         )
     reason = f"{why} {overall[1]}."
@@ -91,7 +95,8 @@ def names_of_data_sets(data_sets: Iterable[str]) -> list[str]:
 def way_to_a_ranking(page: PageRuns) -> str:
     """Return what to do if no setting can be ranked."""
     if page.training_only:
-        return NO_VALIDATION
+        on_test = any(verdict.on_test for verdict in page.verdicts.values())
+        return validation_hint(page.runs, on_test)
     if all(run.status in UNFINISHED for run in page.runs):
         how = "Train these runs to their end"
         if all(map(can_be_repeated, page.runs)):
@@ -177,8 +182,8 @@ def correction(chosen: RankedSetting) -> str:
         return "Repeat it with a smaller learning rate."
     if all(run.status in UNFINISHED for run in runs):
         return way_to_its_end(runs[0])
-    if verdict.training_only:
-        return NO_VALIDATION
+    if verdict.training_only or verdict.on_test:
+        return validation_hint(runs, verdict.on_test)
 
     is_running = any(run.status == "running" for run in runs)
     if verdict.kind == "none":

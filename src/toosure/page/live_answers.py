@@ -11,6 +11,7 @@ import numpy as np
 
 from toosure.figures import panel_keys, stability
 from toosure.figures.trajectory import NAMES, values_of
+from toosure.page.copies import without_copies
 from toosure.page.html import POLICY, in_script, page
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import SCRIPTS, body, conclusion_of, html_of, page_title
@@ -34,6 +35,7 @@ class PageAnswers:
         self.source = printable(as_given(folder))
         self._kept: dict[str, tuple[object, bytes]] = {}
         self._state: tuple[object, dict[str, Any]] = (None, {})  # with the version it is of
+        self._left_out: list[str] = []
         self._colours: dict[str, int] = {}  # of settings, by label: kept while the page is open
 
     def page(self) -> bytes:
@@ -54,7 +56,7 @@ class PageAnswers:
 
     def rows(self, cursors: Cursors) -> bytes:
         """Return the rows after the client's cursors, in the units of the panels."""
-        runs = self.folder.refresh()
+        runs = self._refresh()
         new: dict[str, Any] = {}
         numbers = 0
         for run in runs:
@@ -65,15 +67,20 @@ class PageAnswers:
 
     def state(self, runs: Sequence[Run]) -> dict[str, Any]:
         """Return the state of the folder, computed once for each of its versions."""
-        version = version_of(runs)
+        version = version_of(runs), tuple(self._left_out)
         if self._state[0] != version:
-            self._state = version, state_of(runs)
+            self._state = version, state_of(runs, self._left_out)
         return self._state[1]
+
+    def _refresh(self) -> list[Run]:
+        """Read what is new in the folder; return its runs without copies."""
+        runs, self._left_out = without_copies(self.folder.refresh())
+        return runs
 
     def _once(self, name: str, make: Callable[[Sequence[Run]], str]) -> bytes:
         """Return the cached answer, unless the folder has changed since."""
-        runs = self.folder.refresh()
-        version = version_of(runs)
+        runs = self._refresh()
+        version = version_of(runs), tuple(self._left_out)
         kept = self._kept.get(name)
         if kept is None or kept[0] != version:
             kept = version, make(runs).encode()
@@ -124,7 +131,8 @@ class PageAnswers:
 
     def _page_runs(self, runs: Sequence[Run]) -> PageRuns:
         """Return the runs of a page with the colours of the previous one."""
-        page_runs = PageRuns(runs, self.source, conclusion_of(runs), self._colours)
+        conclusion = conclusion_of(runs)
+        page_runs = PageRuns(runs, self.source, conclusion, self._colours, left_out=self._left_out)
         self._colours = page_runs.places
         return page_runs
 
@@ -188,15 +196,17 @@ def cursors_of(runs: Sequence[Run]) -> dict[str, tuple[int, int]]:
     return {run.id: (run.file_version[0], run.count) for run in runs}
 
 
-def state_of(runs: Sequence[Run]) -> dict[str, Any]:
+def state_of(runs: Sequence[Run], left_out: Sequence[str]) -> dict[str, Any]:
     """Return the state of a folder: digests of files and of statuses, and the number of runs.
+
+    What is said of copies that are left out is of the first digest.
 
     The page reloads everything if the first digest changes, and its sections if the second does.
     """
     files = [(run.id, *run.file_version, measured(run), kept_files(run)) for run in runs]
     statuses = [(run.id, run.status, run.count, len(run.snapshots)) for run in runs]
     return {
-        "structure": digest(files),
+        "structure": digest([*files, *left_out]),
         "stamp": digest(statuses),
         "running": sum(status == "running" for _, status, *_ in statuses),
         "total": len(runs),

@@ -39,6 +39,7 @@ def markdown_report(page: PageRuns, pictures: Path) -> str:
         f"# {without_tags(title_of(page))}",
         without_tags(page.conclusion),
         how_to_name(page.by_data_set),
+        "\n".join(f"- Not counted as seeds: {without_tags(text)}" for text in page.cautions),
     ]
     for head, part in page.headed_parts:
         decision = decide(part)

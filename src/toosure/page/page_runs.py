@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from toosure.figures import Group, group_runs, panel_keys
+from toosure.figures.groups import seed_of
 from toosure.page.data_sets import UNNAMED, data_sets_of
 from toosure.page.paired import SettingComparison, compare_settings
-from toosure.page.ranking import RankedSetting, rank_settings
+from toosure.page.ranking import ENDED_EARLY, RankedSetting, rank_settings
 from toosure.page.run_verdict import RunVerdict, judge
 from toosure.runs import Run
 
@@ -28,6 +29,7 @@ class PageRuns:
     conclusion: str = ""
     colours: Mapping[str, int] = field(default_factory=dict)
     given_settings: Sequence[RankedSetting] = ()  # of a part of a page, with its labels
+    left_out: Sequence[str] = ()  # sentences on copies of these runs, which are not among them
 
     @cached_property
     def ranked_settings(self) -> list[RankedSetting]:
@@ -35,7 +37,8 @@ class PageRuns:
         if self.given_settings:
             return list(self.given_settings)
         data_sets = data_sets_of(self.runs)
-        groups = group_runs(self.runs, [data_sets[run.id] for run in self.runs])
+        early = {run for run in self.runs if run.status in ENDED_EARLY}
+        groups = group_runs(self.runs, [data_sets[run.id] for run in self.runs], early)
         ranked = rank_settings(groups, self.verdicts, data_sets)
         names = list(dict.fromkeys(data_sets.values()))
         return sorted(ranked, key=lambda setting: names.index(setting.data))
@@ -78,6 +81,17 @@ class PageRuns:
         return [setting.group for setting in self.ranked_settings]
 
     @cached_property
+    def distinct_groups(self) -> list[Group]:
+        """The groups that are settings; others repeat seeds of one of them."""
+        return [group for group in self.groups if not group.repeats]
+
+    @cached_property
+    def cautions(self) -> list[str]:
+        """Which runs are copies or repeats, and do not count as seeds, a sentence each."""
+        repeated = [group for group in self.groups if group.repeats]
+        return [*self.left_out, *(text for group in repeated for text in on_repeats(group, self))]
+
+    @cached_property
     def named(self) -> list[tuple[str, Run]]:
         """Each run with its name on the page, in the order of the groups."""
         return [pair for group in self.groups for pair in zip(group.names, group.runs, strict=True)]
@@ -103,7 +117,7 @@ class PageRuns:
     @cached_property
     def comparison(self) -> SettingComparison | None:
         """The settings on the same examples, with resampled scores; None if there are none."""
-        return compare_settings(self.groups)
+        return compare_settings(self.distinct_groups)
 
     @property
     def why_reference(self) -> str:
@@ -126,8 +140,21 @@ class PageRuns:
             return extras + (not is_plain), rank, self.groups.index(group)
 
         compared = self.comparison.settings if self.comparison else {}
-        candidates = [group for group in self.groups if group.label in compared] or self.groups
+        settings = self.distinct_groups
+        candidates = [group for group in settings if group.label in compared] or settings
         return min(candidates, key=baseline_rank)
+
+
+def on_repeats(group: Group, page: PageRuns) -> list[str]:
+    """Say of every run of a group which run has the same setting and seed."""
+    setting = next(each for each in page.groups if each.label == group.repeats)
+    counted = {seed_of(run): run for run in setting.runs}
+    return [
+        f"`{counted[seed_of(run)].id}` and `{run.id}` share their setting and seed "
+        f"{seed_of(run)}: they are repeats, not seeds, and only the first counts as one. If "
+        "anything else differs, name it in their config."
+        for run in group.runs
+    ]
 
 
 def optimizer_of(group: Group) -> str:

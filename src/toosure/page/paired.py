@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toosure.figures import Group
+from toosure.figures.groups import seed_of
 from toosure.page.half_intervals import PlusMinus, interval_of_mean
 from toosure.page.replicas import KEYS, Replicas, replicas_of_run
 from toosure.quantiles import NORMAL_95
@@ -121,14 +122,14 @@ def alike_seed_by_seed(settings: Mapping[str, Seeds]) -> bool:
 
 
 def seeds_of(group: Group, split: str) -> Seeds:
-    """Return the replicas of every seed that ended properly and kept predictions."""
+    """Return the replicas of every seed that ended properly and kept predictions, by seed."""
     seeds = {}
     for run in group.runs:
         if run.status in ("complete", "ended"):
             replicas = replicas_of_run(run, split)
             if replicas is not None:
-                seeds[str(run.config.get("seed", run.id))] = replicas
-    return seeds
+                seeds[seed_of(run) or run.id] = replicas
+    return dict(sorted(seeds.items()))
 
 
 def setting_scores(seeds: Mapping[str, Replicas]) -> SettingScores:

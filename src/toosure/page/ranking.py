@@ -8,7 +8,8 @@ import numpy as np
 
 from toosure.figures import Group
 from toosure.page.half_intervals import mean_over_seeds
-from toosure.page.run_verdict import RunVerdict
+from toosure.page.replicas import KEYS, replicas_of_run
+from toosure.page.run_verdict import TEST, RunVerdict
 from toosure.quantities import described
 from toosure.runs import Run
 from toosure.verdicts import judge_gap, plural, signed
@@ -27,7 +28,7 @@ class RankedSetting:
     spreads: Mapping[str, float]  # standard deviations over seeds
     verdict: RunVerdict
     n: int  # examples behind the verdict
-    is_ranked: bool  # it has validation data, and some seed ended as it should
+    is_ranked: bool  # it has validation data, some seed ended as it should, and it is no repeat
     left_out: int = 0  # runs that ended early, or have no validation data, where others do not
     data: str = ""  # its data set
 
@@ -58,7 +59,7 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict], data: str = "
     values: dict[str, float] = {}
     spreads: dict[str, float] = {}
     for key in LAST_NUMBERS:
-        last = [last_value(run, key) for run in runs]
+        last = [value_behind(verdicts[run.id], run, key) for run in runs]
         known = [described(key).scale * value for value in last if value is not None]
         if known:
             values[key] = float(np.mean(known))
@@ -69,9 +70,8 @@ def rank_setting(group: Group, verdicts: Mapping[str, RunVerdict], data: str = "
     own = [verdicts[run.id] for run in runs]
     verdict = own[0] if len(own) == 1 else verdict_over_seeds(own)
     left_out = len(group.runs) - len(runs)
-    return RankedSetting(
-        group, values, spreads, verdict, verdict.n, bool(sound) and has_data, left_out, data
-    )
+    is_ranked = bool(sound) and has_data and not group.repeats
+    return RankedSetting(group, values, spreads, verdict, verdict.n, is_ranked, left_out, data)
 
 
 def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
@@ -91,6 +91,8 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
         sentence += f" ± {mean.half_width:.1f} points"
     else:
         sentence += f", over {seeds}"
+    on_test = all(verdict.on_test for verdict in judged)
+    sentence += TEST if on_test else ""
     missing = len(verdicts) - len(judged)
     if missing:
         sentence += f"; {missing} without a verdict"
@@ -103,6 +105,7 @@ def verdict_over_seeds(verdicts: Sequence[RunVerdict]) -> RunVerdict:
         n,
         len(judged),
         mean.seeds_half,
+        on_test,
     )
 
 
@@ -121,6 +124,14 @@ def rank_settings(
         return not setting.is_ranked, nll, ece
 
     return sorted(settings, key=order)
+
+
+def value_behind(verdict: RunVerdict, run: Run, key: str) -> float | None:
+    """Return the last value of a quantity on the data that the verdict on a run is of."""
+    if verdict.on_test and key in KEYS:
+        scores = replicas_of_run(run, "test")
+        return None if scores is None else float(scores.values[KEYS.index(key)])
+    return last_value(run, key)
 
 
 def last_value(run: Run, key: str) -> float | None:

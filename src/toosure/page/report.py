@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toosure.figures.style import PALETTE
+from toosure.page.copies import without_copies
 from toosure.page.decision import title_of
 from toosure.page.html import page
 from toosure.page.page_runs import PageRuns
@@ -34,7 +35,9 @@ def runs_of_page(folder: str | Path) -> PageRuns:
     if not runs:
         raise ValueError(f"there are no runs in {as_given(folder)}: make one with `toosure train`")
     read_together(runs)
-    return PageRuns(runs, printable(as_given(folder)), conclusion_of(runs))
+    counted, left_out = without_copies(runs)
+    source = printable(as_given(folder))
+    return PageRuns(counted, source, conclusion_of(counted), left_out=left_out)
 
 
 def html_of(page_runs: PageRuns) -> str:

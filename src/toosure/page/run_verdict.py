@@ -10,6 +10,7 @@ import numpy as np
 
 from toosure.figures import Bins, bins_of
 from toosure.figures.trajectory import values_of
+from toosure.page.gap_on_test import error_over_groups, gap_on_test
 from toosure.page.half_intervals import PlusMinus
 from toosure.page.replicas import example_scores, groups_in
 from toosure.quantiles import NORMAL_95
@@ -21,6 +22,7 @@ from toosure.verdicts import judge_gap, plural, signed
 
 NOTHING = "Nothing measured yet"
 TRAINING = " (training data)"
+TEST = " (test data)"
 USUAL = ("complete", "running", "ended", "unreadable")
 WORDS = {
     "over": "over-confident",
@@ -42,6 +44,7 @@ class RunVerdict(NamedTuple):
     n: int = 0  # examples that it rests on
     seeds: int = 1
     seeds_half: float = 0.0  # the part of the half width from seeds
+    on_test: bool = False  # of test predictions, as there is no validation data
 
     @property
     def estimate(self) -> PlusMinus:
@@ -55,7 +58,10 @@ class RunVerdict(NamedTuple):
 
 
 def judge(run: Run) -> RunVerdict:
-    """Judge a run by the gap of its last row and the 95 % interval of that gap."""
+    """Judge a run by the gap of its last row and the 95 % interval of that gap.
+
+    A run without validation data is judged by its test predictions, where it kept some.
+    """
     gap = gaps(run)
     known = np.flatnonzero(np.isfinite(gap))
     end = ending(run)
@@ -63,6 +69,9 @@ def judge(run: Run) -> RunVerdict:
         return RunVerdict("none", end or NOTHING)
     if run.status == "diverged":
         return RunVerdict("none", end)
+
+    if run.training_only and (tested := gap_on_test(run)) is not None:
+        return judge_on_test(*tested)
 
     now = float(gap[known[-1]])
     half, n = gap_half_width(run)
@@ -77,6 +86,15 @@ def judge(run: Run) -> RunVerdict:
     if end:
         sentence += f"; {end[:1].lower()}{end[1:]}"
     return RunVerdict(kind, sentence, now, half, run.training_only, n)
+
+
+def judge_on_test(gap: float, half: float, n: int) -> RunVerdict:
+    """Judge a run by the gap of its test predictions."""
+    kind, sentence = judge_gap(gap / 100, (gap - half) / 100, (gap + half) / 100, n)
+    sentence += TEST
+    if kind == "unclear":
+        sentence += f": a gap of {signed(gap / 100)} ± {half:.1f} points"
+    return RunVerdict(kind, sentence, gap, half, n=n, on_test=True)
 
 
 def gaps(run: Run) -> np.ndarray:
@@ -110,7 +128,7 @@ def grouped_error(run: Run) -> float:
 
 @lru_cache(maxsize=2048)
 def grouped_error_in(file: Path, _: Signature | None, follow_links: bool, split: str) -> float:
-    """Return the standard error for a file of predictions, linearized: groups differ in size."""
+    """Return the standard error over the groups of rows in a file of predictions."""
     try:
         if unit_in(array_names(file, follow_links), split) is None:
             return 0.0  # as most files: their arrays need not be read
@@ -119,14 +137,9 @@ def grouped_error_in(file: Path, _: Signature | None, follow_links: bool, split:
         if groups is None:
             return 0.0
         scores = example_scores(arrays[f"{split}_logits"], arrays[f"{split}_labels"].astype(int))
-        excess = scores.confidence - scores.correct
-        sums = np.bincount(groups, excess - excess.mean())
+        return error_over_groups(scores.confidence - scores.correct, groups)
     except READ_ERRORS:
         return 0.0
-
-    count = len(sums)
-    error = math.sqrt(count / (count - 1) * float(sums @ sums)) / len(excess)
-    return error if math.isfinite(error) else 0.0
 
 
 def standard_error(bins: Bins) -> float:
@@ -180,6 +193,10 @@ def headline(verdicts: Sequence[RunVerdict]) -> tuple[str, str]:
     if trained:
         kind, sentence = headline([verdict for verdict in verdicts if not verdict.training_only])
         return kind, f"{sentence}; {trained} more {plural(trained, 'run')} on training data only"
+
+    if all(verdict.on_test for verdict in judged):
+        kind, sentence = headline([verdict._replace(on_test=False) for verdict in verdicts])
+        return kind, sentence + TEST
 
     # If most runs have the same verdict, state it with the range of their gaps.
     for kind in ("over", "under"):

@@ -14,7 +14,7 @@ from toosure.runs.regular_files import Signature, open_regular, printable, signa
 from toosure.runs.row_reader import Row, RowReader
 from toosure.runs.row_warnings import row_warnings
 from toosure.runs.snapshot import check_snapshot
-from toosure.runs.status import USUAL, damaged_files
+from toosure.runs.status import ENDED, USUAL, damaged_files
 from toosure.runs.stored_folder import fetched_folder, is_claimed
 from toosure.sentences import first_line
 
@@ -182,7 +182,7 @@ class Run:
         warnings += [f"{name} cannot be read ({reason})" for name, reason in unreadable]
         if self.validates_on_training_data:
             warnings.append(SAME_EXAMPLES)
-        return warnings + row_warnings(self.columns, self.last)
+        return warnings + row_warnings(self.columns, self.last, self.status in ENDED)
 
     def _repr_html_(self) -> str:
         """Show the run in a notebook."""

@@ -6,7 +6,8 @@ from typing import Any
 from toosure.runs.json_text import read_json
 from toosure.runs.regular_files import printable
 
-USUAL = ("complete", "running", "ended")  # without a warning; "ended" is a loop of your own
+ENDED = ("complete", "ended")  # as it should: "ended" is a loop of your own
+USUAL = ("complete", "running", "ended")  # without a warning
 STATUSES = (*USUAL, "diverged", "stopped", "failed", "interrupted")
 
 

@@ -12,6 +12,7 @@ from toosure.config import RunConfig
 from toosure.data import Dataset
 from toosure.data.corruptions import Shift
 from toosure.objectives import Objective
+from toosure.runs import Run
 from toosure.train.build import (
     build_criterion,
     build_model,
@@ -45,6 +46,7 @@ class RestoredRun:
 
 def restore_run(folder: str | Path, runtime: Runtime) -> RestoredRun:
     """Build the parts of a run, and load its latest checkpoint; raise where it has none."""
+    check_trained_here(folder)
     config = RunConfig.read(folder)
     state, note = load_checkpoint(Path(folder))
     if state is None:
@@ -68,6 +70,15 @@ def restore_run(folder: str | Path, runtime: Runtime) -> RestoredRun:
         data = set_up_objective(objective, config, model, data)
     load_weights(model, objective, state)
     return RestoredRun(config, data, model, objective, state)
+
+
+def check_trained_here(folder: str | Path) -> None:
+    """Raise if a run is of a loop of one's own, which keeps no word of its network and data."""
+    if Run(folder).examples:
+        raise ValueError(
+            f"{folder} is the run of a loop of your own: its network and data are not known here, "
+            "so it cannot predict again. examples/shifts.py judges such a network on shifts"
+        )
 
 
 def predict_shifted(folder: str | Path, shift: Shift, runtime: Runtime) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,10 @@ from toosure.data.corruptions import check_shift
 from toosure.posthoc.temperature import fit_temperature
 from toosure.processes import join
 from toosure.runs import Run, RunWriter
+from toosure.sentences import listed
 from toosure.shifts.judge import Predict, Progress, judge_shifts
 from toosure.shifts.ood_sets import OODSet, load_ood_set, source_of
-from toosure.shifts.plan import ShiftPlan, is_file_name, named_place
+from toosure.shifts.plan import CORRUPTED, ShiftPlan, data_set_of, is_file_name, named_place
 from toosure.shifts.record import AVERAGE_FILE, FILE, ShiftRecord
 from toosure.train.averages import Averages
 from toosure.train.checkpoint import checkpoints
@@ -28,6 +29,7 @@ from toosure.train.restore import restore_run
 from toosure.train.runtime import Runtime
 from toosure.watch.sink import device_name
 from toosure.watch.split import logits_of
+from toosure.words import TABLES
 
 QUIET_SECONDS = 10.0  # between two lines on the progress of judging
 
@@ -173,6 +175,50 @@ def more_images_before(run: Run, plan: ShiftPlan) -> int:
     return earlier.images
 
 
+def plan_with_earlier_sets(run: Run, plan: ShiftPlan) -> ShiftPlan:
+    """Add to a plan the unknown sets that judging anew would drop from a run's record.
+
+    Sets of other test images do not stay. Those of a data set can be judged again by their word; of
+    a file only its hash is kept, and ValueError says that it must be named.
+    """
+    earlier = ShiftRecord.read(run.shifts)
+    if earlier is None or stays_valid(earlier, run, plan):
+        return plan
+    given = {CORRUPTED, *(named_place(word)[0] for word in plan.ood)}
+    lost = {name: kept.source for name, kept in earlier.ood.items() if name not in given}
+    unknown = [name for name, source in lost.items() if not is_data_word(source)]
+    if unknown:
+        raise ValueError(
+            f"{run.path} was judged against {listed(lost)} on {earlier.images:,} of "
+            f"{earlier.available:,} test images, and other images replace that: add "
+            f"{' '.join(f'--ood {name}=FILE' for name in unknown)} to judge "
+            f"{listed(unknown)} on these, too. `--images {earlier.images}` reads what is there; to "
+            "do without, remove its shifts.json"
+        )
+    words = (w if named_place(w)[0] == name else f"{name}={w}" for name, w in lost.items())
+    return replace(plan, ood=(*plan.ood, *words))
+
+
+def stays_valid(earlier: ShiftRecord, run: Run, plan: ShiftPlan) -> bool:
+    """Whether a plan would judge the same test images and weights as an earlier record."""
+    images = earlier.available if plan.images is None else min(plan.images, earlier.available)
+    cells = {(name, level) for name in plan.corruptions for level in plan.severities}
+    same_images = (earlier.images, earlier.seed) == (images, plan.seed)
+    return (
+        same_images and set(earlier.cells) == cells and earlier.step == run.outcome.get("step", 0)
+    )
+
+
+def is_data_word(source: str) -> bool:
+    """Whether a kept source is `noise` or the word of a data set, not the hash of a file.
+
+    >>> [is_data_word(each) for each in ("noise", "cifar100-c", "my_data:load", "00c0ffee")]
+    [True, True, True, False]
+    """
+    base = data_set_of(source).removesuffix("-c")
+    return source == "noise" or ":" in source or base in TABLES["data"]
+
+
 def can_be_judged(run: Run) -> bool:
     """Whether a run is complete and its weights are still there."""
     return run.status == "complete" and bool(checkpoints(run.path))
@@ -212,6 +258,11 @@ def judge_if_missing(writer: RunWriter, runtime: Runtime, listener: ProgressList
         return
     if not can_be_judged(run):
         listener.message(f"{run.name} cannot be judged on shifts: no checkpoint is left of it")
+        return
+    try:
+        runtime = replace(runtime, shifts=plan_with_earlier_sets(run, runtime.shifts))
+    except ValueError as error:
+        listener.message(f"{run.name} keeps its shifts.json: {error}")
         return
 
     with runtime.cpu_threads(), interruptible() as stop, suppress(JudgingStopped):

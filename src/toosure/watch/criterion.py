@@ -1,7 +1,9 @@
 """The criterion that is watched: one number per split, the mean over its examples."""
 
+import inspect
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,6 +14,8 @@ from toosure.losses import MSELoss
 from toosure.losses.loss import Loss, per_example_part
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # of (logits, labels)
+MAX_WEIGHTS = 10  # of classes that are written out
+MAX_TEXT = 300  # characters that are said of a loss
 
 
 def check_criterion(loss: Criterion) -> None:
@@ -90,3 +94,74 @@ def binary_criterion(loss: Criterion | None, ndim: int) -> Criterion:
     if type(loss) is nn.BCEWithLogitsLoss and loss.weight is None and loss.pos_weight is None:
         return nn.CrossEntropyLoss(reduction=loss.reduction)
     return loss if isinstance(loss, Loss) else BinaryCriterion(loss, ndim)
+
+
+def noted_losses(loss: Criterion | None, curved: Criterion | None) -> dict[str, str]:
+    """Return what a run notes of the loss that trains, and of the one whose curvature it has."""
+    noted = {"loss": criterion_text(loss)}
+    return noted if curved is None else noted | {"curvature_loss": criterion_text(curved)}
+
+
+def criterion_text(loss: object) -> str:
+    """Return a loss with its settings as text, the same in every process; None is cross-entropy.
+
+    >>> criterion_text(None), criterion_text(nn.CrossEntropyLoss(label_smoothing=0.1))
+    ('CrossEntropyLoss()', 'CrossEntropyLoss(label_smoothing=0.1)')
+    >>> criterion_text(F.cross_entropy), criterion_text(partial(F.cross_entropy, label_smoothing=1))
+    ('cross_entropy', 'cross_entropy(label_smoothing=1)')
+    """
+    if loss is None:
+        return "CrossEntropyLoss()"
+    if isinstance(loss, partial):
+        inner, settings = criterion_text(loss.func), loss.keywords
+    elif inspect.isroutine(loss):
+        return loss.__qualname__[:MAX_TEXT]
+    else:
+        inner, settings = type(loss).__name__, settings_in(loss)
+
+    parts = [f"{name}={value}" for name, value in settings.items() if is_plain(value)]
+    if isinstance(loss, nn.Module):
+        parts += [criterion_text(part) for part in parts_of(loss)]
+    if isinstance(loss, partial) and not parts:
+        return inner
+    return f"{inner}({', '.join(parts)})"[:MAX_TEXT]
+
+
+def parts_of(loss: nn.Module) -> list[nn.Module]:
+    """Return the losses inside a loss, those in a list one by one."""
+    parts = []
+    for part in loss.children():
+        parts += list(part) if isinstance(part, nn.ModuleList) else [part]
+    return parts
+
+
+def settings_in(loss: object) -> dict[str, object]:
+    """Return the attributes of a loss that may be settings; the defaults of torch are left out."""
+    settings = {
+        name: value
+        for name, value in getattr(loss, "__dict__", {}).items()
+        if not name.startswith("_")
+    }
+    settings.pop("training", None)
+    if settings.get("reduction") == "mean":
+        del settings["reduction"]
+    for name in ("weight", "pos_weight"):
+        weights = getattr(loss, name, None)
+        if isinstance(weights, Tensor) and weights.numel() <= MAX_WEIGHTS:
+            settings[name] = [round(float(each), 6) for each in weights.flatten()]
+
+    if type(loss).__module__.partition(".")[0] != "torch":
+        return settings
+    known = inspect.signature(type(loss)).parameters
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in known or value != known[name].default
+    }
+
+
+def is_plain(value: object) -> bool:
+    """Whether a setting is a number, a text, or a list of numbers."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(each, int | float) for each in value)
+    return isinstance(value, bool | int | float | str)

@@ -16,7 +16,7 @@ from toosure.processes.dtensor import processes_in, ranks_of
 from toosure.processes.wrappers import unwrapped
 from toosure.watch.batch_or_example import is_example
 from toosure.watch.best import BestPredictions
-from toosure.watch.criterion import Criterion, binary_criterion, ignored_label
+from toosure.watch.criterion import Criterion, binary_criterion, ignored_label, noted_losses
 from toosure.watch.gathered_weights import MAX_GATHERED, GatheredWeights
 from toosure.watch.joint import JointMeasurement, explaining_lost_processes
 from toosure.watch.logits_model import Rows, as_rows, check_takes_classes
@@ -50,6 +50,7 @@ class Measurer:
         **settings: Any,
     ) -> None:
         self.device = device_of(model)
+        self.losses = noted_losses(loss, settings.get("curvature_loss"))
         settings["processes"] = processes
         check_objective(objective, measure)
         check_sharded(model, processes)

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,8 +12,10 @@ from toosure.runs.environment import environment
 from toosure.runs.row_reader import Row
 from toosure.runs.rows_digest import begins_with
 from toosure.watch.best import BestPredictions
-from toosure.watch.same_watch import Notes
 from toosure.watch.split import WatchedSplit
+
+if TYPE_CHECKING:
+    from toosure.watch.measurer import Measurer
 
 
 class RowSink:
@@ -49,11 +51,12 @@ class RowSink:
                 watch, end_run, self.writer, self.rows, self.best, "failed", message
             )
 
-    def begin(self, device: torch.device, step: int, notes: Notes) -> None:
-        """Note the environment, the examples and the status in an own folder."""
+    def begin(self, measurer: "Measurer", step: int) -> None:
+        """Note the environment, the loss, the examples and the status in an own folder."""
         if self._finalizer is not None and self.writer is not None:
-            self.writer.write_environment(environment(device_name(device)))
-            self.writer.write_json("examples.json", notes)
+            device = device_name(measurer.device)
+            self.writer.write_environment(environment(device, **measurer.losses))
+            self.writer.write_json("examples.json", measurer.notes)
             self.writer.set_status("running", step)
 
     def abandon(self) -> None:

@@ -157,7 +157,7 @@ class Watch:
         try:
             if resume is not None:
                 self.load_state_dict(resume)
-            self.sink.begin(self.measurer.device, self.steps, self.measurer.notes)
+            self.sink.begin(self.measurer, self.steps)
             if resume is None and (not self.spacing.at or 0 in self.spacing.at):
                 self.measure(**start)
                 self.maker.advance()  # now: the first one is slow, and must not delay later steps

@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from toosure.figures import Group
+from toosure.page.criteria import criterion_note
 from toosure.page.html import section
 from toosure.page.page_runs import PageRuns
 from toosure.page.ranking import ENDED_EARLY, last_value
@@ -35,10 +36,11 @@ def comparison(page: PageRuns) -> str:
             cells.append(mean_cell(values[i][j], column.form, bool(is_best[i, j])))
         rows.append(cells)
 
+    differing = criterion_note(page.runs, [column.key for column in columns])
     attributes = [f'data-label="{escape(group.label)}"' for group in groups]
     return section(
         "Side by side" if len(groups) > 1 else "Last row",
-        note_on(groups, len(page.by_data_set)),
+        " ".join(filter(None, [note_on(groups, len(page.by_data_set)), differing])),
         table(["run", *columns], rows, sortable=True, attributes=attributes),
         name="comparison",
     )

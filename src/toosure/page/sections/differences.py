@@ -53,7 +53,9 @@ def block(head: str, page: PageRuns, comparison: SettingComparison) -> str:
 
     on = f"On {comparison.n:,} {SPLITS[comparison.split]} examples."
     on += f" The reference is {page.why_reference}, unless you choose another."
-    missing = [group.label for group in page.groups if group.label not in comparison.settings]
+    missing = [
+        group.label for group in page.distinct_groups if group.label not in comparison.settings
+    ]
     left_out = f" Without predictions of these examples: {listed(missing, 3)}." if missing else ""
     return (
         f'<div class="differences" data-of="{escape(head)}">{data_heading(head)}'

@@ -5,6 +5,7 @@ from html import escape
 from toosure.figures import correlation
 from toosure.figures.phase import paired
 from toosure.figures.style import PALETTE
+from toosure.page.criteria import criterion_note
 from toosure.page.html import FIGURE_TOOLS, breakable, plot, section
 from toosure.page.page_runs import PageRuns
 from toosure.page.tables import Cell, HtmlCell, mean_cell, table
@@ -26,6 +27,8 @@ def phase(page: PageRuns) -> str:
         f"{path}, a dot its start, a cross its end. Beside it, how closely the two go together "
         "over the rows of a run: by value (Pearson) and by rank (Spearman)."
     )
+    if differing := criterion_note(page.runs, ["gn_sharpness"]):
+        note = f"{note} {differing}"
     drawing = plot(None, "ECE against sharpness", role="phase")
     choice = "" if page.training_only else CHOICE
     figure = f"<figure>{choice}{drawing}{FIGURE_TOOLS}</figure>"

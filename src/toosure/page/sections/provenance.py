@@ -62,7 +62,8 @@ def device_of(run: Run) -> str:
 
 def warnings(page: PageRuns) -> str:
     """Return the warnings of all runs, or that there are none."""
-    items = [item for group in page.groups for item in warning_items(group)]
+    items = [f"<li>{prose(text)}</li>" for text in page.cautions]
+    items += [item for group in page.groups for item in warning_items(group)]
     if items:
         return f'<ul class="warnings">{"".join(items)}</ul>'
 

@@ -18,6 +18,7 @@ from toosure.quantities import described
 
 BAR_WIDTH = 180  # units of the picture of a gap
 BAR_HEIGHT = 20
+MAX_CAUTIONS = 3  # about copies and repeats
 MIN_REACH = 2.0  # points that the scale of the bars shows at least
 
 
@@ -37,8 +38,18 @@ def summary(page: PageRuns) -> str:
             decided += data_heading(head) + decision_and_ranking(part, "h2")
     return (
         f'<header id="summary"><p class="source">{source}</p>{conclusion}'
-        f'<div id="ranking">{decided}</div></header>'
+        f'<div id="ranking">{decided}{cautions(page)}</div></header>'
     )
+
+
+def cautions(page: PageRuns) -> str:
+    """Return which runs do not count as seeds, the first ones; the others are under Origin."""
+    if not page.cautions:
+        return ""
+    text = " ".join(page.cautions[:MAX_CAUTIONS])
+    more = len(page.cautions) - MAX_CAUTIONS
+    rest = f' <a href="#provenance">{more} more</a>.' if more > 0 else ""
+    return f'<p class="reason"><strong>Not counted as seeds.</strong> {prose(text)}{rest}</p>'
 
 
 def decision_and_ranking(page: PageRuns, heading: str) -> str:
@@ -104,7 +115,7 @@ def row_of(
     verdict = setting.verdict
     sentence = f'<span class="{verdict.kind}{weak}">{prose(verdict.sentence)}</span>'
     bar = HtmlCell.of(gap_bar(setting, scale), verdict.gap)
-    chosen = setting is decision.setting and len(page.ranked_settings) > 1
+    chosen = setting is decision.setting and len(page.distinct_groups) > 1
     name = name_cell(page, setting, chosen)
     return [name, bar, *numbers, HtmlCell.of(sentence, verdict.sentence), setting.n or None]
 
@@ -115,8 +126,11 @@ def name_cell(page: PageRuns, setting: RankedSetting, chosen: bool) -> HtmlCell:
     parts = ["<b>taken</b>"] if chosen else []
     parts += [f"{len(group.runs)} seeds"] if len(group.runs) > 1 else []
     parts += [f"{setting.left_out} left out"] if setting.left_out else []
-    parts += ["training data"] if all(run.training_only for run in group.runs) else []
-    parts += [] if setting.is_ranked or "training data" in parts else ["not ranked"]
+    parts += ["repeat"] if group.repeats else []
+    trained = all(run.training_only for run in group.runs)
+    data = "test data" if setting.verdict.on_test else "training data"
+    parts += [data] if trained else []
+    parts += [] if setting.is_ranked or trained else ["not ranked"]
     note = f"<small>{', '.join(parts)}</small>" if parts else ""
     place = page.places[setting.label] % len(PALETTE)
     text = f'<i class="swatch c{place}"></i>{breakable(setting.label)}{note}'

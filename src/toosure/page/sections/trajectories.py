@@ -1,6 +1,5 @@
 """Every quantity along training: one panel each, on linked axes."""
 
-import json
 from collections.abc import Sequence
 from html import escape
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from toosure.figures.style import PALETTE
 from toosure.figures.trajectory import drawn_edge
+from toosure.page.criteria import criterion_note
 from toosure.page.html import FIGURE_TOOLS, plot, prose, section, term
 from toosure.page.line_data import line_script
 from toosure.page.page_runs import PageRuns
@@ -20,10 +20,6 @@ REFINEMENT = "val/refinement"
 EDGE = (
     "Dashed in the sharpness panel: 2/lr, or (2 + 2β)/lr with momentum β, beyond which gradient "
     "descent is unstable; only SGD and GD have one. "
-)
-CRITERION = ("loss", "objective")  # settings that decide what the loss is
-OWN_LOSS = (
-    "Settings differ in what they minimise: compare their NLL in the tables, not their loss. "
 )
 CHOICES: Sequence[tuple[str, str, dict[str, str]]] = (
     ("data", "split", {"val": "validation", "both": "with training", "train": "training"}),
@@ -39,8 +35,8 @@ def trajectories(page: PageRuns) -> str:
     panels = "".join(map(panel, keys))
     has_edge = any(drawn_edge(run) is not None for run in page.runs)
     edge = EDGE if "gn_sharpness" in keys and has_edge else ""
-    criteria = {json.dumps([run.config.get(key) for key in CRITERION]) for run in page.runs}
-    own_loss = OWN_LOSS if "loss" in keys and len(criteria) > 1 else ""
+    differing = criterion_note(page.runs, keys)
+    own_loss = f"{differing} " if differing else ""
     what = "all runs" if len(page.runs) > 1 else "all numbers"
 
     note = (

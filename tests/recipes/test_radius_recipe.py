@@ -459,6 +459,7 @@ def reproduce(*words):
     return CliRunner().invoke(app, ["reproduce", "radius", *map(str, words)])
 
 
+@pytest.mark.filterwarnings("ignore:control ended outside")  # eight steps are too few
 def test_a_quick_part_trains_scores_and_writes_its_page(tmp_path):
     page = tmp_path / "RESULTS.md"
     words = ("--quick", "--device", "cpu", "--scores", tmp_path / "scores", "--write", page)

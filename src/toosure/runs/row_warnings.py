@@ -72,7 +72,7 @@ def is_far_outside(error: float, standard_error: float, band: float) -> bool:
     >>> is_far_outside(0.51, 0.11, 2.0), is_far_outside(0.4, 0.11, 2.0)
     (True, False)
     """
-    return abs(error) > (band + FURTHER_ERRORS) * standard_error
+    return standard_error > 0 and abs(error) > (band + FURTHER_ERRORS) * standard_error
 
 
 def far_outside(who: str, error: float, standard_error: float, band: float) -> str:

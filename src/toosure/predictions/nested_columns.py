@@ -36,7 +36,7 @@ def is_number_value(value: object) -> bool:
 def score_prefix(name: str) -> str | None:
     """Return what columns of classes begin with, for logits and probabilities; None for others.
 
-    Objects of other names may hold anything: {"rouge": 0.3} in `scores` is no class.
+    Objects of other names may hold anything: {"bleu": 0.3} in `scores` is no class.
 
     >>> [score_prefix(name) for name in ("probs", "y_pred_proba", "softmax", "meta")]
     ['probs', 'y_pred_proba', 'probs', None]

@@ -6,6 +6,7 @@ import re
 import pytest
 from made_runs import make_run
 
+from toosure.page.criteria import differ_in_criterion
 from toosure.page.page_runs import PageRuns
 from toosure.page.report import report
 from toosure.page.sections.comparison import comparison
@@ -64,6 +65,16 @@ def test_losses_that_a_watch_noted_are_told_with_their_sharpness(section, tmp_pa
     html = section(PageRuns(find_runs(tmp_path)))
     assert "sharpness, which is of the loss that each one trains with" in html
     assert ("not their loss, nor their sharpness" in html) is (section is trajectories)
+
+
+def test_a_loss_that_is_not_known_differs_from_none(tmp_path):
+    """As of a loop that was watched before losses were noted; `ce` is what a watch calls so."""
+    noted(tmp_path / "new", {"loss": "CrossEntropyLoss()"}, optimizer="sgd")
+    noted(tmp_path / "old", {}, optimizer="sam")
+    noted(tmp_path / "trained", {}, optimizer="asam", loss="ce", objective=None)
+    assert not differ_in_criterion(find_runs(tmp_path))
+    noted(tmp_path / "focal", {}, optimizer="csam", loss="focal", objective=None)
+    assert differ_in_criterion(find_runs(tmp_path))
 
 
 @pytest.mark.parametrize("own_loop", [False, True])

@@ -6,6 +6,7 @@ from toosure.quantities import QUANTITIES
 from toosure.runs import Run
 
 CRITERION = ("loss", "objective")  # settings that decide what the loss is
+CLASSES = {"ce": "CrossEntropyLoss()"}  # of words of `--loss`, as a watch notes them
 LOSSES_DIFFER = "Settings differ in what they minimise: compare their NLL in the tables, not their "
 CURVATURE = (
     "sharpness, which is of the loss that each one trains with (`--curvature-loss ce`, or "
@@ -15,7 +16,7 @@ CURVATURE = (
 
 def criterion_note(runs: Sequence[Run], keys: Iterable[str]) -> str:
     """Return what of these quantities does not compare, as the runs differ in their loss; or ""."""
-    if len({criterion_of(run) for run in runs}) < 2:
+    if not differ_in_criterion(runs):
         return ""
     keys = list(keys)
     parts = ["loss"] if "loss" in keys else []
@@ -24,13 +25,20 @@ def criterion_note(runs: Sequence[Run], keys: Iterable[str]) -> str:
     return f"{LOSSES_DIFFER}{', nor their '.join(parts)}." if parts else ""
 
 
-def criterion_of(run: Run) -> tuple[str, ...]:
-    """Return what a run minimises: by its config and, of a loop of one's own, as its watch noted.
+def differ_in_criterion(runs: Sequence[Run]) -> bool:
+    """Whether runs are known to minimise different losses, by their config or as noted by a watch.
 
-    Without either it is unknown, and counts as one loss.
+    A loop of one's own that names neither may have any loss, and differs from none.
     """
-    named = [str(run.config.get(key)) for key in CRITERION]
-    return (*named, str(run.environment.get("loss")))
+    named = [{str(run.config[key]) for run in runs if key in run.config} for key in CRITERION]
+    noted = {noted_loss(run) for run in runs} - {""}
+    return any(len(losses) > 1 for losses in (*named, noted))
+
+
+def noted_loss(run: Run) -> str:
+    """Return the loss that the watch noted, else that of the config; empty if neither is known."""
+    word = str(run.config.get("loss") or "")
+    return str(run.environment.get("loss") or CLASSES.get(word, word))
 
 
 def is_curvature(key: str) -> bool:
